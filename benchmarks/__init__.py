@@ -1,1 +1,1 @@
-"""Speed, as ratios against rivals measured in the same run: `make benchmark`."""
+"""Benchmarks. `make benchmark` measures speed against rivals in the same run; the other modules run by themselves."""

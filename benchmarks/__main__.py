@@ -22,14 +22,14 @@ def scores() -> str:
 
 
 def member_ratio() -> str:
-    """One member and ten."""
+    """The table of training one member and ten."""
     one, ten, ratio = fitting.members()
     rows = [["one member", f"{one:.3f} s"], ["ten members", f"{ten:.3f} s"], ["ratio", f"{ratio:.2f}"]]
     return markdown(["Letter, batches of 64, one thread", "measured"], rows)
 
 
 def _later(module: str, name: str) -> Callable[[], str]:
-    """A part whose module is imported when it is measured: not every machine has what it needs."""
+    """A part whose module is imported when it is measured: it may need packages that this machine does not have."""
     return lambda: str(getattr(importlib.import_module(f"benchmarks.{module}"), name)())
 
 
@@ -42,7 +42,7 @@ PARTS = {
     "onnx": _later("exported", "exported"),
     "files": _later("files", "files"),
 }
-ON_REQUEST = {  # need a CUDA device or ten minutes, or measure no speed
+ON_REQUEST = {  # need a CUDA device or ten minutes, or do not measure speed
     "dialects": _later("dialects", "dialects_table"),
     "gpu": _later("gpu", "gpu"),
     "precision": _later("precision", "precision"),
@@ -54,7 +54,7 @@ PRINTED = ("many", "precision")  # in no document
 
 
 def main() -> None:
-    """Measure every part, or those named; `decisions` and `reasons` write to a document of their own."""
+    """Measure every part, or those named; `decisions` and `reasons` write to their own documents."""
     if sys.argv[1:2] in (["decisions"], ["reasons"]):
         importlib.import_module(f"benchmarks.{sys.argv[1]}").main(sys.argv[2:])
         return

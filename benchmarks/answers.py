@@ -1,4 +1,4 @@
-"""What it is worth to look at the first rows of a list and say which are anomalies."""
+"""What reviewing the first rows of a list and labelling them is worth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NONE = "no answers"
 
 
 def answers_of(y: np.ndarray, scores: np.ndarray, count: int, *, normal_only: bool = False) -> np.ndarray:
-    """The labels of the rows with the highest scores, as somebody gives them who looks at these."""
+    """The labels that a reviewer of the highest-scoring rows would give."""
     first, labels = np.argsort(-scores)[:count], np.full(len(y), -1)
     labels[first] = y[first]
     if normal_only:
@@ -22,9 +22,9 @@ def answers_of(y: np.ndarray, scores: np.ndarray, count: int, *, normal_only: bo
 
 
 def of_table(divided: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], seed: int) -> dict[str, list[float]]:
-    """AUC and average precision on the unseen fold, and which share of known normal rows is among as many first rows.
+    """AUC and average precision on the unseen fold, and the share of rows labelled normal that stay on the list.
 
-    All in percent, without answers and with more and more of them, with those alone that say no.
+    All in percent: without answers, with 10, 20 and 50, and with only the answers "normal".
     """
     X, y, unseen, true = divided
     plain = ADDML(random_state=seed, device="cpu").fit(X)

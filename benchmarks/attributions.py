@@ -1,4 +1,4 @@
-"""Other people's ways to explain a score, by automatic differentiation: the rivals of `explain`."""
+"""The rivals of `explain`: attribution by automatic differentiation."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def score_in_torch(detector: ADDML) -> Callable[[Any], Any]:
 
 
 def relocated_one_by_one(detector: ADDML, rows: np.ndarray) -> np.ndarray:
-    """By how much the score falls when one column takes its usual value."""
+    """How far the score falls when one column takes its usual value."""
     features, model = detector.model_.prepare(rows), detector.model_
     scores, falls = model.scores(features, "cpu", 1), np.empty(rows.shape)
     for column in range(rows.shape[1]):

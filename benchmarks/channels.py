@@ -1,8 +1,8 @@
-"""`python -m benchmarks.channels`: whether the first channels that an event names are those that were broken.
+"""`python -m benchmarks.channels`: do the first channels that an event names include the broken ones?
 
-Faults are planted in one to three channels of the training parts of SMD and ASD, the detector fitted to the steps
-before them. Printed are the share of faults whose first channel is a broken one, and of the broken channels the share
-among the first three, by several rankings of the channels of the planted steps. Needs `ADDML_DATA`.
+Plants faults in one to three channels of the training parts of SMD and ASD, behind the steps that the detector is
+fitted to. Prints the share of faults whose first channel is broken and the share of broken channels among the first
+three, for several rankings of the channels. Needs `ADDML_DATA`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def parts() -> Iterator[tuple[str, np.ndarray]]:
 def planted(
     X: np.ndarray, spread: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, list[tuple[Event, set[int]]]]:
-    """Steps with faults, and where and in which channels these are."""
+    """Steps with faults, and the place and channels of each."""
     X, found = X.copy(), []
     usable = np.flatnonzero(spread > 0)
     room = len(X) // FAULTS
@@ -59,7 +59,7 @@ def planted(
 
 
 def rankings(model: Model, rows: WindowRows, scores: np.ndarray, event: Event) -> dict[str, np.ndarray]:
-    """How much each channel is to blame, (channels,), in several ways."""
+    """Several rankings of the channels: the blame of each, (channels,)."""
     own = slice(event.start, event.stop)
     highest = event.start + np.argsort(-scores[own])[:5]
     telling = np.unique([*highest, *np.minimum(highest + WINDOW // 2, len(scores) - 1)])

@@ -1,10 +1,9 @@
-"""What a fit by many workers costs: measured pieces, a simulation of a fit, and a check against real processes.
+"""The cost of a fit by many workers: measured pieces, a simulation made of them, and a check against real fits.
 
-`python -m benchmarks.cluster` starts groups of 1, 2, 4, 8 and 16 gloo processes, as many as there are cores. Each group
-measures what reading, a step, a pass, a cut-off and an all-reduce take in it, and then fits Parquet files together. The
-simulation is made of the measured pieces and compared with the fits. It needs NumPy, pyarrow and torch alone.
-`--save FILE` keeps what was measured after every group; `--load docs/results/cluster.json --write` makes the page of
-what was kept.
+`python -m benchmarks.cluster` starts groups of 1, 2, 4, 8 and 16 gloo processes, up to the number of cores. Each group
+times reading, a step, a pass, a cut-off and an all-reduce, and then fits Parquet files together. The simulation
+combines the measured pieces and is compared with the fits. Needs only NumPy, pyarrow and torch. `--save FILE` stores
+the measurements after every group; `--load docs/results/cluster.json --write` writes the page from them.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ COSTS = PAGE.parent / "results" / "cluster.md"
 
 
 def write_rows(folder: Path, rank: int) -> None:
-    """One file of every table: the shard of this process."""
+    """Write this process's shard of each table."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -67,7 +66,7 @@ def write_rows(folder: Path, rank: int) -> None:
 
 
 def measure(group: Group, table: Path) -> dict[str, Any]:
-    """Seconds of the pieces of training in this process, while the others do the same."""
+    """Seconds of each piece of training in this process, while the others run the same."""
     config = Config.resolve(SETTINGS)
     disk = prepare(config, open_source(table), None, "cpu", Storage(memory=MEMORY, scratch=table), group)
     encoder = MLP().build((COLUMNS,), [np.random.default_rng(0)])
@@ -77,7 +76,7 @@ def measure(group: Group, table: Path) -> dict[str, Any]:
     rows, kept = len(member.train), np.random.default_rng(1).random(len(member.train)) < KEPT
 
     def steps(size: int, at_once: int, count: int, then: Callable[[], Any]) -> tuple[list[float], list[float]]:
-        """Seconds a step, so many steps at once, and seconds of what follows them."""
+        """Seconds per step of a run of steps, and seconds of what follows it."""
         batches, spans, waits = batches_of(size), [], []
         while len(spans) < count:
             began = time.perf_counter()
@@ -122,7 +121,7 @@ def measure(group: Group, table: Path) -> dict[str, Any]:
 
 
 def part_of(workers: int) -> int:
-    """Rows of a batch that a worker has where gradients are averaged."""
+    """A worker's rows of a batch when gradients are averaged."""
     return max(LEAST_PART, -(-BATCH // workers))
 
 
@@ -135,7 +134,7 @@ def _once(group: Group, size: int) -> float:
 
 @dataclass
 class Stages(logging.Handler):
-    """When a fit said what it does next."""
+    """The times at which a fit entered each stage."""
 
     begun: dict[str, float] = field(default_factory=dict)
     level = logging.INFO
@@ -197,12 +196,12 @@ def work(rank: int, size: int, folder: Path) -> None:
 
 
 def quantiles(spans: list[float]) -> list[float]:
-    """As many numbers as show how spans are spread, of all processes together."""
+    """Quantiles of the spans of all processes together."""
     return [float(f"{one:.4g}") for one in np.quantile(spans, (np.arange(200) + 0.5) / 200)]
 
 
 def run(size: int) -> dict[str, Any]:
-    """What a group of so many processes measured, as far as it came in time."""
+    """The measurements of one group of processes; incomplete if it ran out of time."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
         command = [sys.executable, "-m", "benchmarks.cluster", "--worker", folder, str(size)]
@@ -231,7 +230,7 @@ def run(size: int) -> dict[str, Any]:
 
 
 def simulated(costs: dict[str, Any], rows: float, workers: int, mode: str, reduce: Any) -> tuple[float, float]:
-    """Seconds of an epoch of so many rows, and those of them that workers wait for each other or the network."""
+    """Seconds of an epoch over `rows`, and how many of them workers wait for each other or the network."""
     own, size = rows / workers, costs["weights"] * 8
     train_rows = own * (1 - HELD_OUT)
     passes = train_rows * (costs["survey"] + costs["cutoff"] + costs["shuffle"]) + own * HELD_OUT * costs["survey"]
@@ -249,13 +248,13 @@ def simulated(costs: dict[str, Any], rows: float, workers: int, mode: str, reduc
 
 
 def straggling(spans: list[float], workers: int) -> float:
-    """How much longer the slowest of so many workers takes, each drawn from what was measured."""
+    """How much longer the slowest worker takes, each drawn from the measured steps."""
     drawn = np.random.default_rng(0).choice(spans, (2000, workers))
     return float(drawn.max(axis=1).mean() - np.mean(spans))
 
 
 def measured_reduce(costs: dict[str, Any]) -> Any:
-    """Seconds of an all-reduce of so many bytes among these processes, between measured sizes."""
+    """Seconds of an all-reduce, interpolated between the measured sizes."""
     sizes, spans = zip(*((int(size), span) for size, span in costs["reduce"].items()), strict=True)
     return lambda size, workers: float(np.interp(size, sizes, spans)) if workers > 1 else 0.0
 
@@ -271,7 +270,7 @@ def network_reduce(latency: float = LATENCY, bandwidth: float = BANDWIDTH) -> An
 
 
 def stage(costs: dict[str, Any], name: str, rows: float) -> float:
-    """Seconds of reading or scoring so many rows of a worker: a line through those of the two small fits."""
+    """Seconds of reading or scoring a worker's rows: a line through the two small fits."""
     small, large = (costs["pilots"][table][name] for table in ("pilot", "sync"))
     slope = (large - small) / (ROWS["sync"] - ROWS["pilot"])
     return max(0.0, small - slope * ROWS["pilot"]) + slope * rows
@@ -309,7 +308,7 @@ def check(costs: dict[int, dict[str, Any]]) -> list[str]:
 
 
 def pieces(costs: dict[int, dict[str, Any]]) -> list[str]:
-    """What was measured in the groups."""
+    """The table of the measured pieces."""
     lines = [
         "| workers | read, rows/s | step of 256 rows ms | slowest of all ms | pass, rows/s | cut-off, rows/s "
         "| all-reduce 8 B ms | 50 kB | 150 kB | 1.2 MB | 50 kB between steps | score, rows/s |",
@@ -344,10 +343,10 @@ def estimate(costs: dict[str, Any]) -> list[str]:
 
 
 def limit(costs: dict[str, Any]) -> list[str]:
-    """Where the network takes as long as the work."""
+    """The message time and the bandwidth at which the network takes as long as the work."""
 
     def share(mode: str, workers: int, reduce: Any) -> float:
-        """Of an epoch, that messages take."""
+        """The share of an epoch that messages take."""
         total, _ = simulated(costs, 1e11, workers, mode, reduce)
         return 1 - simulated(costs, 1e11, workers, mode, lambda *_: 0.0)[0] / total
 
@@ -375,9 +374,11 @@ def limit(costs: dict[str, Any]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("sizes", nargs="*", type=int, help="numbers of processes [1, 2, 4, 8, 16, up to the cores]")
-    parser.add_argument("--save", type=Path, metavar="FILE", help="keep what is measured, after every group")
-    parser.add_argument("--load", type=Path, metavar="FILE", help="make the tables of what was measured before")
+    parser.add_argument(
+        "sizes", nargs="*", type=int, help="numbers of processes (default: 1, 2, 4, 8, 16, up to the cores)"
+    )
+    parser.add_argument("--save", type=Path, metavar="FILE", help="store the measurements after every group")
+    parser.add_argument("--load", type=Path, metavar="FILE", help="make the tables from stored measurements")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/results/cluster.md")
     parser.add_argument("--worker", nargs=3, metavar=("FOLDER", "SIZE", "RANK"), help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -403,7 +404,7 @@ def main() -> None:
 
 
 def measured_groups(sizes: list[int], save: Path | None) -> dict[str, Any]:
-    """What groups of so many processes measured, one group after another."""
+    """The measurements of groups of these sizes, one group after another."""
     cores, began = os.cpu_count() or 1, time.monotonic()
     names = [
         line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line

@@ -1,7 +1,7 @@
-"""Runs on a cluster of this machine: how good two workers are, how fast Ray Data scores, what memory workers take.
+"""Runs on a local Ray cluster: quality of two workers, speed of Ray Data, memory of workers.
 
 `python -m benchmarks.cluster_runs quality` compares the scores of one and two workers (ADDML_DATA), `scoring` the speed
-of Ray Data and of `addml score`, `memory` the memory of workers and its bound. Tables go into docs/cluster.md.
+of Ray Data and of `addml score`, `memory` measures workers against their limit. Tables go into docs/cluster.md.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ FITTED = {"256MiB": 1_000_000, "512MiB": 2_000_000}  # rows that take more than 
 
 
 def quality(store: str, rank: int) -> None:
-    """The ROC-AUC in percent of two workers that average weights beside that of one, after ten epochs.
+    """ROC-AUC in percent of one worker and of two that average weights, after ten epochs.
 
-    A worker of two makes half as many steps in an epoch: with twice as many epochs it makes as many.
+    Each of two workers makes half the steps of one in an epoch, so it is also run for twice the epochs.
     """
     import pyarrow as pa
     import torch.distributed as dist
@@ -76,7 +76,7 @@ def quality(store: str, rank: int) -> None:
 
 
 class Peaks:
-    """The most anonymous memory of each worker of Ray whose title has a name in it, and what it had at first."""
+    """Peak and initial anonymous memory of each Ray worker whose title contains a name."""
 
     def __init__(self, name: str) -> None:
         self.name, self.first, self.most = name, dict[int, int](), dict[int, int]()
@@ -101,7 +101,7 @@ class Peaks:
                         self.most[own] = max(self.most.get(own, 0), bytes_now)
 
     def told(self) -> str:
-        """A cell of two columns: at first, at most."""
+        """Two cells: at first, at most."""
         largest = max(self.most, key=lambda own: self.most[own])
         return f"{self.first[largest] / 2**20:.0f} | {self.most[largest] / 2**20:.0f}"
 
@@ -118,13 +118,13 @@ def write_files(folder: Path, rows: int) -> None:
 
 
 class Steady(Progress):
-    """How fast rows are scored once every worker has begun: from the end of so many parts on."""
+    """The rate of scoring once every worker has started, counted from the end of the first parts."""
 
     def __init__(self) -> None:
         self.ends: list[tuple[float, float]] = []  # seconds, rows
 
     def stage(self, words: str, total: float | None, rows_each: float = 1) -> Any:
-        """Remember when rows are done."""
+        """Record when rows are done."""
         return nullcontext(lambda rows: self.ends.append((time.perf_counter(), rows * rows_each)) if rows else None)
 
     def rate(self) -> float:
@@ -138,7 +138,7 @@ def scoring() -> None:
     import pyarrow as pa
 
     from addml import ADDML
-    from addml.cluster.parts import score_as_told
+    from addml.cluster.parts import score_table
     from addml.pipeline import run
     from addml.pipeline.options import Options
     from benchmarks.documents import write_part
@@ -156,7 +156,7 @@ def scoring() -> None:
             for engine, own in rates.items():
                 steady = Steady()
                 if engine == "ray":
-                    score_as_told(options, f"{folder}/scored-{turn}", steady)
+                    score_table(options, f"{folder}/scored-{turn}", steady)
                 else:
                     run.score(options, steady, mapped=False)
                 own.append(steady.rate())
@@ -172,7 +172,7 @@ def scoring() -> None:
 
 
 def memory() -> None:
-    """The most memory that a worker takes while it fits, beside what it may take."""
+    """Peak memory of a worker during a fit, next to its limit."""
     from addml.checkpoint import Storage
     from addml.cluster.ray_fit import fit_rows
     from benchmarks.documents import write_part

@@ -1,4 +1,4 @@
-"""`python -m benchmarks decisions`: what promised false alarms, reasons, labels and answers are worth."""
+"""`python -m benchmarks decisions`: are alarm rates kept, and what are reasons, labels and answers worth?"""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MOST_ROWS = 8000  # of a table in the experiment with labels, drawn at random
 
 
 def dev() -> list[str]:
-    """The tables of adbench-dev that are here."""
+    """The tables of adbench-dev on this machine."""
     return [name for name in datasets.names(group="dev") if datasets.available(name)]
 
 
@@ -47,7 +47,7 @@ def scored(name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def f1(scores: np.ndarray, true: np.ndarray, tau: float) -> float:
-    """F1 of calling what scores above tau an anomaly."""
+    """F1 of flagging scores above tau."""
     flagged = scores > tau
     return float(2 * (flagged & true).sum() / (flagged.sum() + true.sum()))
 
@@ -64,7 +64,7 @@ def drawn(random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 
 def alarms() -> str:
-    """Promised and realised false alarms of new rows, and the share of anomalies found, over SPLITS splits."""
+    """Promised and realised false alarms on new rows and the share of anomalies found, over SPLITS splits."""
     tables: dict[str, tuple[np.ndarray, np.ndarray] | None] = {"drawn": None}
     for name in dev():
         one, random = datasets.load(name), np.random.default_rng(0)
@@ -121,7 +121,7 @@ EXPLAINERS: dict[str, Callable[[ADDML, np.ndarray], np.ndarray]] = {
 
 
 def reasons() -> str:
-    """How often the planted columns lead, by every way to explain, for the default detector and the paper's."""
+    """How often each kind of explanation puts the planted columns first, for the default and the paper's detector."""
     text = ""
     for title, make in {"`ADDML()`": ADDML, "`ADDML.paper()`": ADDML.paper}.items():
         text += f"\n{title}\n\n" + _reasons(make)
@@ -162,7 +162,7 @@ def _reasons(make: Callable[..., ADDML], count: int = 200) -> str:
 
 
 def times() -> str:
-    """Seconds for 10,000 rows of 30 columns, and of processor time, which other work on the machine changes less."""
+    """Seconds for 10,000 rows of 30 columns, and processor time, which depends less on other work on the machine."""
     X = np.random.default_rng(0).standard_normal((10_000, 30))
     lines = []
     for title, make in {"`ADDML()`": ADDML, "`ADDML.paper()`": ADDML.paper}.items():
@@ -194,7 +194,7 @@ def divided(name: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
 
 
 def labels_of(y: np.ndarray, share: float, seed: int, wrong: float = 0.0) -> np.ndarray:
-    """A share of the anomalies labelled, at least one; `wrong` of the labels stand on normal rows instead."""
+    """Labels for a share of the anomalies, at least one; the share `wrong` of them is on normal rows instead."""
     random = np.random.default_rng(100 + seed)
     anomalies, normal = random.permutation(np.flatnonzero(y == 1)), random.permutation(np.flatnonzero(y == 0))
     count = max(1, round(share * len(anomalies)))
@@ -206,7 +206,7 @@ def labels_of(y: np.ndarray, share: float, seed: int, wrong: float = 0.0) -> np.
 
 
 def auc(name: str, seed: int, share: float, wrong: float = 0.0) -> float:
-    """AUC on the unseen fold after learning from so many labels."""
+    """AUC on the unseen fold after training with these labels."""
     from sklearn.metrics import roc_auc_score
 
     X, y, unseen, true = divided(name, seed)
@@ -216,7 +216,7 @@ def auc(name: str, seed: int, share: float, wrong: float = 0.0) -> float:
 
 
 def rival(kind: str, name: str, seed: int, share: float = 0.05) -> float:
-    """AUC of PyOD's DevNet or XGBOD with the same labels; unlabelled rows are normal to them."""
+    """AUC of PyOD's DevNet or XGBOD with the same labels; they take unlabelled rows for normal."""
     import torch
     from sklearn.metrics import roc_auc_score
 
@@ -240,7 +240,7 @@ def rival(kind: str, name: str, seed: int, share: float = 0.05) -> float:
 
 
 def ours(name: str) -> list[float]:
-    """Means over the seeds without labels, with more and more of them, one in five wrong; 5 % with the first seed."""
+    """Means over seeds without labels, with 1, 5 and 10 % (5 %: first seed only), and with one in five wrong."""
     own = [[auc(name, seed, share) for share in (0.0, *LABELLED)] for seed in SEEDS]
     wrong = float(np.mean([auc(name, seed, 0.1, wrong=0.2) for seed in SEEDS]))
     return [*np.mean(own, axis=0).tolist(), wrong, own[0][2]]
@@ -258,7 +258,7 @@ def theirs(name: str) -> list[float]:
 
 
 def kept(name: str, work: Callable[[str], list[float]]) -> list[float]:
-    """What was measured before, or is now: a long run goes on where it stopped. Delete the folder to start anew."""
+    """The stored measurement, or a new one: a long run resumes where it stopped. Delete the folder to start over."""
     file = KEPT / f"{name}-{work.__name__}.json"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -289,7 +289,7 @@ def labels() -> str:
 
 
 def answers() -> str:
-    """What answers about the first rows of the list bring on the unseen fold."""
+    """The effect of labelling the first rows of the list, on the unseen fold."""
     return first_rows.table(
         [first_rows.of_table(divided(name, seed), seed) for name in labelled_tables() for seed in SEEDS]
     )
@@ -305,7 +305,7 @@ DETAILED = ("alarms", "reasons", "labels")  # have pages of their own under docs
 
 
 def main(arguments: list[str]) -> None:
-    """Measure every part, or those named, and write it into docs/decisions.md, long tables into docs/results."""
+    """Measure every part, or those named. Tables go into docs/decisions.md, long ones into docs/results."""
     chosen = asked("benchmarks decisions", __doc__, PARTS, arguments) or list(PARTS)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)

@@ -1,8 +1,8 @@
 """`python -m benchmarks.default`: how the default was chosen, on 346 tables, for docs/default.md.
 
 Needs `ADDML_DATA` with `many`, `adbench-dev` and `tables`. Every table is fitted on two thirds of its rows (polluted)
-or on the normal ones among them (clean), and the other third is scored. What has been measured is kept in
-docs/results/default.csv and not measured again; `--page` writes the page from it alone.
+or on the normal ones among them (clean), and the other third is scored. Results are stored in docs/results/default.csv
+and not measured again; `--page` only writes the page from them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FOLDERS = ("many", "adbench-dev", "tables")
 BEFORE = "ADDML 0.1"  # the default of version 0.1, measured in the same way before it was replaced
 OURS = "ADDML()"
 RIVALS = ("IsolationForest", "KNN", "LOF", "OCSVM", "PCA", "HBOS", "ECOD", "COPOD", "MCD")
-CUTS = (0, 250, 100)  # rows to fit on at the most; 0 for all
+CUTS = (0, 250, 100)  # maximum number of rows to fit on; 0 for all
 MOST_SCORED = 4000  # rows of a large table
 MOST_FITTED = {"OCSVM": 4000, "MCD": 4000}  # rows that slow rivals are fitted on, drawn at random
 GROUPS = 5
@@ -45,7 +45,7 @@ def paths(root: Path) -> list[Path]:
 
 
 def split(path: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Rows, labels, and the numbers of the rows to fit on and to score."""
+    """Rows, labels, and the indices of the rows to fit on and to score."""
     table = np.load(path)
     X, y = table["X"].astype(float), table["y"].astype(int)
     if "fit" in table.files:
@@ -74,7 +74,7 @@ def prepared(path: Path, setting: str, cut: int) -> tuple[np.ndarray, np.ndarray
 
 
 def ours(train: np.ndarray, rows: np.ndarray) -> Scored:
-    """The scores of the default, and those of every choice of views."""
+    """Scores of the default and of every combination of views."""
     from addml import ADDML
 
     detector = ADDML(random_state=0, device="cpu", n_jobs=1).fit(train)
@@ -102,7 +102,7 @@ METHODS: dict[str, Callable[[np.ndarray, np.ndarray], Scored]] = {OURS: ours} | 
 
 
 def measured(path: Path, setting: str, cut: int, methods: Sequence[str]) -> list[dict[str, Any]]:
-    """One table in one setting: AUC and average precision of these methods, in percent."""
+    """AUC and average precision of these methods on one table in one setting, in percent."""
     from sklearn.metrics import average_precision_score, roc_auc_score
 
     warnings.filterwarnings("ignore")
@@ -111,7 +111,7 @@ def measured(path: Path, setting: str, cut: int, methods: Sequence[str]) -> list
     for method in methods:
         try:
             scored = METHODS[method](train, rows)
-        except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # a rival that gives up has ranked nothing
+        except (ValueError, ArithmeticError, np.linalg.LinAlgError):  # a rival that fails has ranked nothing
             scored = {method: np.zeros(len(rows))}
         for name, scores in scored.items() if not cut else [(method, scored[method])]:  # views are chosen on all rows
             quality = roc_auc_score(labels, scores), average_precision_score(labels, scores)
@@ -121,7 +121,7 @@ def measured(path: Path, setting: str, cut: int, methods: Sequence[str]) -> list
 
 
 def measure(root: Path, methods: Sequence[str], cuts: Sequence[int], workers: int) -> None:
-    """Measure what is not there yet; results are added as they come."""
+    """Measure what is missing, and store each result at once."""
     done = {(row["table"], row["setting"], int(row["cut"]), row["method"]) for row in read()}
     jobs = []
     for path in sorted(paths(root), key=lambda path: -path.stat().st_size):
@@ -142,7 +142,7 @@ def measure(root: Path, methods: Sequence[str], cuts: Sequence[int], workers: in
 
 
 def read() -> list[dict[str, str]]:
-    """What has been measured."""
+    """The stored results."""
     if not RESULTS.exists():
         return []
     with RESULTS.open(newline="") as file:
@@ -171,7 +171,7 @@ def group_of(table: str) -> int:
 def left_out(
     by_method: dict[str, dict[str, np.ndarray]], tables: Iterable[str]
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """Each table's result with the views that are best on the other groups, and which those are."""
+    """Each table's result with the views that are best on the other groups, and these views."""
     tables, names = list(tables), ["+".join(subset) for subset in SUBSETS]
     chosen = []
     for group in range(GROUPS):
@@ -219,7 +219,7 @@ def overall(found: Cells) -> str:
 
 
 def chosen_views(found: Cells) -> str:
-    """Every choice of views, and what choosing on four groups gives on the fifth."""
+    """Every combination of views, and the result on one group of choosing on the other four."""
     tables = sorted(found["polluted", 0][OURS])
     both = {
         name: {table: sum(found[setting, 0][name][table] for setting in ("polluted", "clean")) / 2 for table in tables}
@@ -254,7 +254,7 @@ def chosen_views(found: Cells) -> str:
 
 
 def facts(root: Path) -> dict[str, dict[str, Any]]:
-    """What breakdowns go by: columns, share of anomalies, and whether an anomaly's nearest row is usually another."""
+    """For the breakdowns: columns, share of anomalies, and whether an anomaly's nearest row is usually another."""
     from sklearn.neighbors import NearestNeighbors
 
     found = {}
@@ -272,7 +272,7 @@ def facts(root: Path) -> dict[str, dict[str, Any]]:
 
 
 def breakdowns(found: Cells, root: Path) -> str:
-    """The default, the forest and kNN in parts of the tables that were defined before measuring."""
+    """The default, Isolation Forest and kNN on groups of tables that were defined before measuring."""
     about = facts(root)
     parts: dict[str, Callable[[dict[str, Any]], bool]] = {
         "36 tables of adbench-dev and tables": lambda one: one["name"],
@@ -320,7 +320,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--cuts", nargs="+", type=int, default=list(CUTS))
     parser.add_argument("--workers", type=int, default=os.cpu_count())
-    parser.add_argument("--page", action="store_true", help="write the page from what is stored")
+    parser.add_argument("--page", action="store_true", help="only write the page from the stored results")
     arguments = parser.parse_args()
     if not os.environ.get("ADDML_DATA"):
         parser.error("set ADDML_DATA to the folder that holds many, adbench-dev and tables")

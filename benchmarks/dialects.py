@@ -1,9 +1,9 @@
 """`python -m benchmarks dialects`: CSV dialects and damaged files, read by addml, by DuckDB's sniffer and by pandas.
 
-Every file is drawn from a table that is known. A reader is right when it gives its names (where there is a header), its
-rows and its values: numbers as numbers, dates as dates or as they are written, text to the letter. Where only numbers
-or marks of missing values are left as text, that is counted apart. It refuses when it raises an error. Anything else is
-wrong, such as rows that are lost or a title taken for a header.
+Every file is generated from a known table. A reader is right if it returns the names (where there is a header), rows
+and values: numbers as numbers, dates as dates or as written, text exactly. If it only leaves numbers or marks of
+missing values as text, that is counted separately. An error counts as refused. Anything else is wrong, such as lost
+rows or a title taken for a header.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ DAYS = {"iso": "%Y-%m-%d", "day first": "%d.%m.%Y", "slashes": "%d/%m/%Y", "mont
 
 @dataclass(frozen=True)
 class Drawn:
-    """One file: its bytes, the table that it holds (None where no table can be had), and what it is an example of."""
+    """One file: its bytes, its table (None if it holds none), and its kind."""
 
     kind: str
     content: bytes
@@ -75,7 +75,7 @@ class Style:
 
     @property
     def kind(self) -> str:
-        """The hardest thing about it."""
+        """The hardest property of the style."""
         if self.above != "nothing":
             return "lines above the table"
         if not self.header:
@@ -92,7 +92,7 @@ class Style:
 
 
 def drawn_rows(random: np.random.Generator, style: Style) -> list[list[Any]]:
-    """The values of a table: texts, whole and other numbers, dates, truth values and gaps."""
+    """The values of a table: text, integers, decimals, dates, booleans and missing values."""
     cities, items = CITIES[style.encoding], [*ITEMS, "two\nlines"] if style.newlines else ITEMS
     begin, rows = date(2026, 1, 1), []
     for _ in range(int(random.choice([25, 60, 400]))):
@@ -112,7 +112,7 @@ def drawn_rows(random: np.random.Generator, style: Style) -> list[list[Any]]:
 
 
 def style_of(random: np.random.Generator) -> Style:
-    """A dialect that some program writes: what contradicts itself is not drawn."""
+    """A random dialect without contradictions, such as some program writes."""
 
     def one(*choices: Any) -> Any:
         return choices[int(random.integers(len(choices)))]
@@ -186,7 +186,7 @@ def _quoted(cell: str, style: Style, is_text: bool) -> str:
 
 
 def dialects(seed: int = 10) -> Iterator[Drawn]:
-    """Files that are whole."""
+    """Intact files."""
     random = np.random.default_rng(seed)
     for _ in range(DIALECTS):
         style = style_of(random)
@@ -199,7 +199,7 @@ def dialects(seed: int = 10) -> Iterator[Drawn]:
 
 
 def damaged(seed: int = 11) -> Iterator[Drawn]:
-    """Files with something wrong: what is lost cannot be read, so that an error is the right answer."""
+    """Damaged files. Their content is lost, so an error is the right answer."""
     random = np.random.default_rng(seed)
     for name, spoil in DAMAGE.items():
         for _ in range(DAMAGED):
@@ -209,7 +209,7 @@ def damaged(seed: int = 11) -> Iterator[Drawn]:
 
 
 def _spoilt(change: Callable[[list[str], int, Style], list[str]]) -> Callable[..., Drawn]:
-    """What changes lines such that no reading is right."""
+    """Damage to lines that leaves no right reading."""
 
     def spoil(name: str, rows: list[list[Any]], text: str, style: Style, at: int) -> Drawn:
         return Drawn(name, "\n".join(change(text.split("\n"), at, style)).encode(), None)
@@ -222,7 +222,7 @@ def _on_line(change: Callable[[str, Style], str]) -> Callable[..., Drawn]:
 
 
 def _one_byte(name: str, rows: list[list[Any]], text: str, style: Style, at: int) -> Drawn:
-    """UTF-8 with one letter of Windows-1252: refused, or read but for that letter."""
+    """UTF-8 with one letter of Windows-1252: to be refused, or read except for that letter."""
     content = text.encode().replace("Köln".encode(), b"K\xf6ln", 1)
     return Drawn(name, content, rows)
 
@@ -233,7 +233,7 @@ def _cut_gzip(name: str, rows: list[list[Any]], text: str, style: Style, at: int
 
 
 def _harmless(change: Callable[[str], str]) -> Callable[..., Drawn]:
-    """What looks like damage and loses nothing."""
+    """Apparent damage that loses nothing."""
 
     def spoil(name: str, rows: list[list[Any]], text: str, style: Style, at: int) -> Drawn:
         return Drawn(name, change(text).encode(), rows)
@@ -260,7 +260,7 @@ DAMAGE: dict[str, Callable[..., Drawn]] = {
 
 
 def by_addml(path: Path) -> tuple[list[str], list[list[Any]]]:
-    """`addml detect` reads a file so."""
+    """Read as by `addml detect`."""
     from addml.io.read import read_table
 
     table = read_table(path).table
@@ -268,7 +268,7 @@ def by_addml(path: Path) -> tuple[list[str], list[list[Any]]]:
 
 
 def by_duckdb(path: Path) -> tuple[list[str], list[list[Any]]]:
-    """`read_csv` of DuckDB, with all that `sniff_csv` finds."""
+    """Read by DuckDB's `read_csv` with the dialect of `sniff_csv`."""
     import duckdb
 
     found = duckdb.connect().execute("select * from read_csv(?, sample_size = -1)", [str(path)])
@@ -276,7 +276,7 @@ def by_duckdb(path: Path) -> tuple[list[str], list[list[Any]]]:
 
 
 def by_pandas(path: Path) -> tuple[list[str], list[list[Any]]]:
-    """`read_csv` of pandas, told to find the delimiter."""
+    """Read by pandas' `read_csv`, which detects the delimiter."""
     import pandas
 
     frame = pandas.read_csv(path, sep=None, engine="python")
@@ -287,7 +287,7 @@ READERS = {"addml": by_addml, "DuckDB": by_duckdb, "pandas": by_pandas}
 
 
 def outcome(read: Callable[[Path], tuple[list[str], list[list[Any]]]], path: Path, drawn: Drawn) -> str:
-    """Whether the reader is right about a file."""
+    """Whether a reader is right, leaves text, refuses or is wrong."""
     try:
         names, rows = read(path)
     except Exception:  # of whatever kind: it says that something is wrong
@@ -322,7 +322,7 @@ def _same(expected: Any, found: Any) -> bool:
 
 
 def dialects_table() -> str:
-    """How many files of each kind the readers read right, refuse and read wrongly."""
+    """For each kind of file, how many each reader reads right, refuses or reads wrong."""
     files = [*dialects(), *damaged()]
     counts: dict[str, dict[str, list[int]]] = {}
     with tempfile.TemporaryDirectory() as folder:

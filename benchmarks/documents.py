@@ -1,4 +1,4 @@
-"""The parts of a document that are measured: which are asked for, where, and how they come into it."""
+"""Measured parts of documents: choosing them on the command line and writing them between their markers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 
 
 def write_part(document: Path, name: str, content: str) -> None:
-    """Print what was measured, and put it between the two marks of that name."""
+    """Print the content and write it between the two markers of that name."""
     print(content, flush=True)
     start, end = f"<!-- {name} -->", f"<!-- /{name} -->"
     pattern = re.compile(re.escape(start) + ".*?" + re.escape(end), re.DOTALL)
@@ -25,14 +25,14 @@ def write_part(document: Path, name: str, content: str) -> None:
 
 
 def asked(program: str, about: str | None, known: Iterable[str], arguments: list[str]) -> list[str]:
-    """The parts named on the command line; an unknown one ends the program before anything is measured."""
+    """The parts named on the command line; an unknown one is an error before anything is measured."""
     names = list(known)
     parser = argparse.ArgumentParser(prog=f"python -m {program}", description=about)
     parser.add_argument("parts", nargs="*", metavar="part", help=f"one of {', '.join(names)}")
     given: list[str] = parser.parse_args(arguments).parts
     for name in given:
         if name not in names:
-            parser.error(f"{name!r} is no part; one of {', '.join(names)}")
+            parser.error(f"{name!r} is not a part; choose one of {', '.join(names)}")
     return given
 
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.entities`: microseconds of one core for a step of 1,000 entities that are scored as a batch."""
+"""`python -m benchmarks.entities`: microseconds per step on one core, with 1,000 entities scored as a batch."""
 
 from __future__ import annotations
 

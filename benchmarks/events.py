@@ -1,7 +1,7 @@
-"""`python -m benchmarks.events`: how many false and true events several thresholds give on the dev series.
+"""`python -m benchmarks.events`: true and false events of several threshold rules on the dev series.
 
-Series with a training part are fitted to its first 60% and once more to its last; the rest of it is clean, and their
-test part is labelled. The others are fitted to themselves. At most 12,000 steps each. The table goes into
+Series with a training part are fitted to its first 60 %, and again to its last 60 %: the rest of it is clean, and the
+test part is labelled. Other series are fitted to themselves. At most 12,000 steps each. The table goes into
 docs/series.md. Needs `ADDML_DATA`.
 """
 
@@ -53,7 +53,7 @@ def _steps(values: np.ndarray) -> np.ndarray:
 
 
 def conformal(ordered: np.ndarray) -> float:
-    """The rank of the training peaks, or their highest where they are too few."""
+    """The conformal threshold of the training peaks, or their highest if there are too few."""
     return min(alarm_threshold(ordered, FALSE_RATE), float(ordered[-1]))
 
 
@@ -86,7 +86,7 @@ METHODS: dict[str, tuple[Callable[[np.ndarray], float], int]] = {
 
 
 def fits(train: np.ndarray | None, test: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-    """What is fitted, and the clean steps apart from it."""
+    """The steps to fit, and the clean steps held out."""
     if train is None:
         yield test, None
         return
@@ -123,7 +123,7 @@ def main() -> None:
 def _figures(
     tau: float, clean: np.ndarray | None, scores: np.ndarray, label: np.ndarray, window: int, shortest: int
 ) -> list[int]:
-    """Events of clean steps; labelled ranges found, all, and false events, fitted to a part or to the whole."""
+    """Events in clean steps; labelled ranges found, labelled ranges, and false events."""
     figures = event_figures(events(scores, tau, (), window, shortest), label)
     found = [figures["found"], figures["labelled"], figures["false"]]
     if clean is None:

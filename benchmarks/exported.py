@@ -1,4 +1,4 @@
-"""The default detector as an ONNX file in onnxruntime, beside itself: how fast, and how near its scores are."""
+"""The default detector as an ONNX file in onnxruntime: speed and agreement with `anomaly_score`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLOSE = 1e-5  # of 1 + |score|
 
 
 def exported() -> str:
-    """Rows a second on one thread both ways, and how scores differ, of detectors fitted to every second row."""
+    """Rows per second of both on one thread, and how their scores differ; detectors are fitted to every second row."""
     heads = ["rows a second", "`anomaly_score`", "onnxruntime", "largest difference", f"over {CLOSE:g}", "decisions"]
     return markdown(heads, [_line(name) for name in SHAPES])
 

@@ -31,7 +31,7 @@ AT_ONCE = 16384  # rows, about as many as `addml score` reads at a time
 
 
 def mixed_table(rows: int, seed: int = 0) -> pa.Table:
-    """Thirty columns as people have them: numbers, two with gaps, categories, dates, flags, an identifier, a code."""
+    """Thirty realistic columns: numbers (two with gaps), categories, dates, booleans, an identifier, a code."""
     random = np.random.default_rng(seed)
     columns: dict[str, pa.Array] = {"id": pa.array(np.arange(rows))}
     for place in range(16):
@@ -88,7 +88,7 @@ def files() -> str:
 
 
 def _read_and_prepare(file: Path, detector: addml.ADDML) -> None:
-    """As the commands do it: on as many threads as there are cores, which Arrow's reader takes too."""
+    """Read and prepare as the commands do, on all cores."""
     table, model = read_table(file).table, detector.model_
     assert model.columns is not None
     prepare = Standardised(model.columns, model.features).transform
@@ -98,7 +98,7 @@ def _read_and_prepare(file: Path, detector: addml.ADDML) -> None:
 
 
 def _score(folder: Path, file: Path, model: str) -> tuple[float, float]:
-    """The least seconds of the command over some runs, and its peak bytes over an idle start."""
+    """The fewest seconds of the command over a few runs, and its peak memory over an idle start."""
     score = [*ADDML, "score", str(file), "--model", str(folder / model), "--quiet", "--no-report"]
     imports = "import addml.detector, addml.inputs.table, pyarrow.csv, pyarrow.parquet, addml.pipeline.run"
     idle = _peak([sys.executable, "-c", imports], folder)
@@ -111,7 +111,7 @@ def _score(folder: Path, file: Path, model: str) -> tuple[float, float]:
 
 
 def _peak(command: list[str], folder: Path) -> float:
-    """The most bytes of resident memory that a command takes."""
+    """Peak resident memory of a command in bytes."""
     probe = (
         "import os, resource, subprocess, sys;"
         "code = subprocess.run(sys.argv[1:]).returncode;"

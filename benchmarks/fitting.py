@@ -1,4 +1,4 @@
-"""How long a fit takes beside the plain reference, PyOD's deep detectors and scikit-learn's forest."""
+"""Fit times against the plain reference, PyOD's deep detectors and scikit-learn's forest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EPOCHS = 50
 
 
 def fit_ways(X: np.ndarray) -> dict[str, Callable[[], Any]]:
-    """Each detector's fit of X for the full fifty epochs."""
+    """One function per detector that fits X, for the full fifty epochs."""
     from pyod.models.auto_encoder import AutoEncoder
     from pyod.models.deep_svdd import DeepSVDD
 

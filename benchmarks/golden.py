@@ -1,7 +1,7 @@
-"""Are all scores, decisions, reasons and --json outputs those of another commit, bit by bit? See `make golden`.
+"""Compare all scores, decisions, reasons and --json outputs with another commit's, bit by bit. See `make golden`.
 
 python -m benchmarks.golden dump FILE.json             run every configuration with the addml on PYTHONPATH
-python -m benchmarks.golden compare OLD.json NEW.json  one line a configuration; exit code 1 if anything differs
+python -m benchmarks.golden compare OLD.json NEW.json  one line per configuration; exit code 1 if anything differs
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ COMMANDS = {  # run one after another in one folder
 
 
 def write_files(folder: Path) -> None:
-    """What the commands read: two tables, a series, a folder of images, and a model that Python saved."""
+    """Write the commands' inputs: two tables, a series, a folder of images, and a model saved from Python."""
     from PIL import Image
 
     for seed, name in enumerate(("table.csv", "later.csv")):
@@ -66,7 +66,7 @@ def write_files(folder: Path) -> None:
 
 
 def run_command(words: str, folder: Path) -> dict[str, Any]:
-    """The --json of a command, and the scored table that it wrote."""
+    """Run a command; its --json output and its scored table."""
     line = [sys.executable, "-m", "addml", *words.split(), "--json"]
     done = subprocess.run(line, cwd=folder, capture_output=True, text=True)
     if done.returncode:
@@ -87,7 +87,7 @@ def _value(cell: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """The value as JSON can hold it, bit by bit, without what differs from run to run."""
+    """The value in JSON without losing a bit, minus what differs from run to run."""
     if isinstance(value, dict):
         return {str(name): None if name in VOLATILE else plain(own) for name, own in value.items()}
     if isinstance(value, (list, tuple)):
@@ -96,7 +96,7 @@ def plain(value: Any) -> Any:
 
 
 def dump(path: Path) -> None:
-    """Run every configuration and write what came out; one that fails is written down as such."""
+    """Run every configuration and write the results; a failure is recorded as one."""
     warnings.simplefilter("ignore")
     source = str(Path(addml.__file__ or "").parent)
     print(f"addml of {source}", file=sys.stderr)
@@ -141,7 +141,7 @@ def is_number(value: Any) -> bool:
 
 
 def relative(pairs: list[tuple[Any, Any]]) -> float:
-    """The largest difference between the numbers of a key, over the largest of them."""
+    """The largest difference between the numbers of a key, relative to the largest of them."""
     numbers = np.array([pair for pair in pairs if all(map(is_number, pair))], float).reshape(-1, 2)
     largest = abs(numbers).max(initial=0.0)
     return float(abs(numbers[:, 0] - numbers[:, 1]).max(initial=0.0) / largest) if largest else 0.0
@@ -156,7 +156,7 @@ def score_lists(value: Any, path: str = "") -> Iterator[tuple[str, list[float]]]
 
 
 def rank_correlation(old: Any, new: Any) -> float | None:
-    """Spearman's correlation of the scores, the lowest of those of all lists; None where there are none."""
+    """The lowest Spearman correlation over all score lists; None without any."""
     from scipy.stats import spearmanr
 
     ours, found = dict(score_lists(new)), []
@@ -167,7 +167,7 @@ def rank_correlation(old: Any, new: Any) -> float | None:
 
 
 def compared(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """The cells of one line of the table, and what differs, key by key."""
+    """One line of the table, and the differences by key."""
     for which, result in (("OLD", old), ("NEW", new)):
         for why in ("failed", "skipped"):
             if why in result:
@@ -201,7 +201,7 @@ def compared(old: dict[str, Any], new: dict[str, Any]) -> tuple[list[str], list[
 
 
 def compare(old_path: Path, new_path: Path) -> int:
-    """Print a line for each configuration, then what differs; 1 if anything does."""
+    """Print a line per configuration, then the differences; return 1 if there are any."""
     old, new = (json.loads(path.read_text()) for path in (old_path, new_path))
     print(f"OLD {old['addml']}\nNEW {new['addml']}\n")
     nothing = {"skipped": "there is no such configuration"}

@@ -1,7 +1,7 @@
-"""The configurations of `benchmarks.golden`: small seeded data, and fits by the public API alone.
+"""The configurations of `benchmarks.golden`: small seeded data, fitted through the public API.
 
-They run on commits before and after the redesign of the constructor: `detector` takes the flat settings of old and
-makes parts of those that are no parameters any more.
+They also run on commits before the constructor took parts: `detector` takes the old flat settings and turns those that
+are no longer parameters into parts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ TOGETHER = (
 
 
 def found(*places: str) -> Any:
-    """What the first of these places, "module:name", holds that this commit has."""
+    """The object at the first of these places, "module:name", that exists in this commit."""
     for place in places:
         module, name = place.split(":")
         try:
@@ -47,12 +47,12 @@ def found(*places: str) -> Any:
 
 
 def part(*names: str) -> Any:
-    """A class by the first of these names that this commit has, wherever it is."""
+    """The class of the first of these names that exists in this commit."""
     return found(*(f"{home}:{name}" for name in names for home in HOMES))
 
 
 def detector(preset: str = "", **settings: Any) -> Any:
-    """ADDML with these flat settings, some of them given to its parts where its constructor does not take them."""
+    """ADDML with these flat settings; those that its constructor no longer takes go to its parts."""
     known = inspect.signature(addml.ADDML.__init__).parameters
     moved = {name: settings.pop(name) for name in list(settings) if name not in known}
     moved.pop("examples", None)  # later 1,000 are always kept
@@ -68,14 +68,14 @@ def detector(preset: str = "", **settings: Any) -> Any:
 
 
 def fit(X: Any, labels: Any = None, memory: str | None = None, **settings: Any) -> Any:
-    """A fitted detector; `memory` is a setting of the detector, later an argument of `fit`."""
+    """A fitted detector; `memory` goes to the constructor or, in later commits, to `fit`."""
     if memory and "memory" in inspect.signature(addml.ADDML.__init__).parameters:
         return detector(memory=memory, **settings).fit(X, labels=labels)
     return detector(**settings).fit(X, labels=labels, **({"memory": memory} if memory else {}))
 
 
 def record(fitted: Any, new: Any) -> dict[str, Any]:
-    """All that a fitted detector says of the rows it learned from and of new ones."""
+    """Every output of a fitted detector for its training rows and for new rows."""
     of_series, sliced = getattr(fitted, "window", None) is not None, getattr(new, "iloc", new)
     alone = [sliced[: 30 + i] if of_series else sliced[i : i + 1] for i in range(3)]  # a step has no score by itself
     return {
@@ -96,7 +96,7 @@ def record(fitted: Any, new: Any) -> dict[str, Any]:
 
 
 def rows(seed: int, n: int = 300) -> np.ndarray:
-    """Six correlated columns; every twentieth row is far off."""
+    """Six correlated columns; every twentieth row is an outlier."""
     random = np.random.default_rng(seed)
     X = random.normal(size=(n, 6)) @ np.random.default_rng(9).normal(size=(6, 6))
     X[::20] += random.normal(0, 6, (len(X[::20]), 6))
@@ -110,7 +110,7 @@ def gappy(seed: int) -> np.ndarray:
 
 
 def frame(seed: int, n: int = 240) -> pd.DataFrame:
-    """Numbers, dates, categories, truth values, names, missing values, and texts among numbers."""
+    """Numbers, dates, categories, booleans, names, missing values, and text among numbers."""
     random = np.random.default_rng(seed)
     items = pd.Series(random.poisson(4, n), dtype=object)
     items[7], items[8], items[40] = "n/k", None, "about 3"
@@ -182,14 +182,14 @@ def decisions(folder: Path) -> dict[str, Any]:
 
 
 def neighbours(folder: Path) -> dict[str, Any]:
-    """The scorer as an object, and the kept rows nearest to new ones."""
+    """The scorer as an object, and `nearest_normal` of new rows."""
     fitted = fit(rows(0), scorer=part("KNN", "Neighbors")(k=5, references=64), examples=1000)
     places, distances = fitted.nearest_normal(rows(1)[:5], k=3)
     return {**record(fitted, rows(1)), "places": places, "distances": distances}
 
 
 def on_disk(folder: Path) -> dict[str, Any]:
-    """Rows that do not fit into the memory that they may take, and the same in memory."""
+    """Rows on disk that exceed their memory limit, and the same rows in memory."""
     path, large = folder / "large.parquet", pd.concat([frame(seed, 500) for seed in range(10)], ignore_index=True)
     large.astype({"items": str}).to_parquet(path)
     result = {}
@@ -218,7 +218,7 @@ def refitted(folder: Path) -> dict[str, Any]:
 
 
 def saved(folder: Path) -> dict[str, Any]:
-    """Saved and loaded, then learning on."""
+    """Save, load and refit."""
     kinds: dict[str, tuple[Callable[[int], Any], dict[str, Any]]] = {
         "frame": (frame, {}),
         "images": (images, {"encoder": "conv", "epochs": 2}),

@@ -1,4 +1,4 @@
-"""What a CUDA device takes to train."""
+"""Training times on a CUDA device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _fit(name: str, members: int) -> Callable[[], Any]:
 
 
 def gpu() -> str:
-    """Training on the device, as a table."""
+    """The table of training times."""
     took = seconds({"one": _fit("letter", 1), "ten": _fit("letter", 10), "shuttle": _fit("shuttle", 1)})
     seconds_of("glass", "cuda")
     many = sum(seconds_of(name, "cuda") for name in SHAPES)

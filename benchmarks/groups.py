@@ -1,8 +1,8 @@
-"""What references of their own are worth to groups: rows with the values of other rows of their group are to be found.
+"""What references per group are worth, on planted rows that combine values of other rows of their group.
 
     ADDML_DATA=... python -m benchmarks.groups
 
-ROC-AUC on held-out rows, of one detector for all rows, of `by=` with the references of the whole alone, and of `by=`.
+Prints the ROC-AUC on held-out rows of one detector for all, of `by=` with common references, and of `by=`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHARE = 0.05  # of the rows are planted
 
 
 def drawn(alike: bool, seed: int, groups: int = 8, rows: int = 300, columns: int = 5) -> pd.DataFrame:
-    """Groups of other levels, whose columns belong together in the same way or each in its own."""
+    """Groups at different levels, whose columns relate alike or differently in each."""
     random, parts = np.random.default_rng(seed), []
     shared = random.normal(size=(columns, 2))
     for group in range(groups):
@@ -34,14 +34,14 @@ def drawn(alike: bool, seed: int, groups: int = 8, rows: int = 300, columns: int
 
 
 def taxis(by: str) -> pd.DataFrame:
-    """Taxi rides in the groups of a column, without groups of under 50."""
+    """Taxi rides grouped by a column, without groups under 50 rows."""
     table = pd.read_csv(Path(os.environ["ADDML_DATA"]) / "real" / "taxis.csv").dropna()
     table = table.assign(group=table[by])[["fare", "distance", "tip", "passengers", "tolls", "total", "group"]]
     return table.groupby("group").filter(lambda own: len(own) >= 50).reset_index(drop=True)
 
 
 def planted(table: pd.DataFrame, seed: int) -> tuple[pd.DataFrame, np.ndarray]:
-    """The table with some rows whose first two columns hold the values of other rows of their group."""
+    """The table, with values of other rows of their group in the first two columns of some rows."""
     random, table, marks = np.random.default_rng(seed), table.copy(), np.zeros(len(table), int)
     for places in table.groupby("group").indices.values():
         chosen = random.choice(places, max(1, round(SHARE * len(places))), replace=False)

@@ -1,7 +1,7 @@
 """`python -m benchmarks.image_pictures`: the pictures of docs/images.md, from Fashion-MNIST.
 
 `folder FOLDER` writes 300 boots and 12 other things as PNG files, for `addml detect FOLDER`. `heat` draws the strangest
-and the most typical test images of several classes with what makes them strange, into docs/images/heat.png.
+and the most typical test images of several classes with their maps into docs/images/heat.png.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EACH = 6  # images of a row
 
 
 def folder(target: Path) -> None:
-    """Boots with a few other things among them."""
+    """Write boots and a few other things as PNG files."""
     from PIL import Image
 
     data, random = np.load(FILE), np.random.default_rng(0)
@@ -33,7 +33,7 @@ def folder(target: Path) -> None:
 
 
 def heat() -> None:
-    """The strangest and the most typical test images of some classes."""
+    """Draw the strangest and the most typical test images of some classes."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.images`: how well images are told apart, and defects found in photographs.
+"""`python -m benchmarks.images`: anomalies among small images and defects in photographs.
 
-`pcb` are circuit boards in MVTec's layout, `planted` photographs with defects planted in them (no data needed),
-`fashion` one class of Fashion-MNIST against the other nine; pcb and fashion need ADDML_DATA. Without a name, all three.
-`metric` tries metric learning on top of the patches.
+`pcb`: circuit boards in MVTec's layout. `planted`: photographs with planted defects, generated. `fashion`: one class
+of Fashion-MNIST against the other nine. Without a name, all three run; pcb and fashion need ADDML_DATA. `metric` tries
+metric learning on top of the patches.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def photographs(normal_ratio: float = 1.0) -> ADDML:
 
 
 def pcb() -> None:
-    """Circuit boards: images and pixels, by kind of defect, with clean and with polluted training images."""
+    """Circuit boards: image and pixel metrics by kind of defect, with clean and with polluted training images."""
     from addml.io.image_folder import read_images
     from addml.pipeline.evaluation import Layout
 
@@ -64,7 +64,7 @@ def pcb() -> None:
 
 
 def _polluted(normal: np.ndarray, bad: np.ndarray) -> float:
-    """ROC-AUC of the scores of training images, some of which are defective."""
+    """ROC-AUC on the training images when some of them are defective."""
     detector = photographs(2 / 3).fit(np.concatenate([normal, bad]))
     return float(roc_auc_score(np.arange(len(normal) + len(bad)) >= len(normal), detector.anomaly_scores_))
 
@@ -107,7 +107,7 @@ def fashion() -> None:
 
 
 def metric() -> None:
-    """Whether metric learning on top of the patches helps: image ROC-AUC of distances before and after it."""
+    """Image ROC-AUC of patch distances before and after metric learning on top of them."""
     for name in ("screws", "tiles"):
         train, test, masks = planted_set(name, 40, 60)
         network = PretrainedNetwork(train.shape[1:], np.zeros((1, 0), np.float32))

@@ -1,8 +1,8 @@
-"""Millions of rows on disk: fitted and scored by a process of its own, whose memory and time are measured.
+"""Millions of rows on disk, fitted and scored in a separate process whose memory and time are measured.
 
-`python -m benchmarks.large 10 20 50` makes tables of so many million rows of 32 columns in a temporary folder
-(`--folder` names another), fits two epochs of the paper's detector to each and writes the scores of all rows. What was
-measured is kept in docs/results/large.json and written into docs/scale.md; `--again` measures it anew.
+`python -m benchmarks.large 10 20 50` makes tables of 10, 20 and 50 million rows of 32 columns in a temporary folder
+(or `--folder`), fits two epochs of the paper's detector to each and writes the scores of all rows. Results are stored
+in docs/results/large.json and written into docs/scale.md; `--again` measures them again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PRESETS = {"paper": {"epochs": 2}, "fast": {"epochs": 2}, "default": {"epochs": 
 
 
 def make_table(folder: Path, rows: int) -> None:
-    """Parquet files of correlated columns in three clusters, one row in a hundred without the correlation."""
+    """Parquet files of correlated columns in three clusters; one row in a hundred lacks the correlation."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -70,7 +70,7 @@ def _schema() -> object:
 
 
 class Watch:
-    """The most anonymous memory that this process held, looked at ten times a second."""
+    """Peak anonymous memory of this process, sampled ten times a second."""
 
     def __init__(self) -> None:
         self.most, self._over = 0, threading.Event()
@@ -124,9 +124,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("millions", nargs="+", type=float, help="sizes of the tables in millions of rows")
     parser.add_argument("--preset", choices=PRESETS, default="paper")
-    parser.add_argument("--memory", default="1GiB", help="the bound that the detector is given")
-    parser.add_argument("--folder", type=Path, help="where to make the tables; the tables in it are used again")
-    parser.add_argument("--again", action="store_true", help="measure what was measured before")
+    parser.add_argument("--memory", default="1GiB", help="the memory limit of the detector")
+    parser.add_argument("--folder", type=Path, help="folder for the tables; existing tables are used again")
+    parser.add_argument("--again", action="store_true", help="measure again what is stored")
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.here is not None:
@@ -143,7 +143,7 @@ def main() -> None:
 
 
 def write(kept: dict[str, dict[str, float]]) -> None:
-    """Put what is known of all tables into docs/scale.md."""
+    """Write the stored results of all tables into docs/scale.md."""
     header = [
         "rows",
         "preset",
@@ -170,7 +170,7 @@ def cells(name: str, found: dict[str, float]) -> list[str]:
 
 
 def lines(kept: dict[str, dict[str, float]]) -> str:
-    """How far the tables of one kind are from a line through their processor seconds, and where it leads."""
+    """A line through the processor seconds of each kind of table: its fit and its extrapolation."""
     said = []
     for kind in sorted({name.split(" ", 1)[1] for name in kept}):
         own = {float(name.split()[0]): kept[name]["processor"] for name in kept if name.split(" ", 1)[1] == kind}

@@ -23,7 +23,7 @@ from benchmarks.timing import markdown
 
 
 class Part(NamedTuple):
-    """The rows of one fit, standardised by themselves, and the share of them to learn from."""
+    """The standardised rows of one fit, and its normal_ratio."""
 
     rows: np.ndarray
     normal_ratio: float
@@ -45,7 +45,7 @@ def _standardised(X: np.ndarray) -> np.ndarray:
 
 
 def fit_together(parts: Sequence[Part], device: str, patience: int = 5) -> TrainingState:
-    """Networks for all these parts in one call of `train`, as the paper trains, in batches of 128."""
+    """Train a network for each part in one call of `train`, as in the paper, in batches of 128."""
     width = max(part.rows.shape[1] for part in parts)  # a column of a fold without gaps may have none
     rows = MemoryRows(on_device(np.concatenate([_widened(part.rows, width) for part in parts]), device))
     randoms, members, start = [np.random.default_rng(e) for e in range(len(parts))], [], 0
@@ -64,7 +64,7 @@ def _widened(rows: np.ndarray, width: int) -> np.ndarray:
 
 
 def seconds_of(name: str, device: str) -> float:
-    """Seconds that the eighteen fits of a set take: together on a device, half on each of two threads on the CPU."""
+    """Seconds of the eighteen fits of a set: all together on a device, half on each of two threads on the CPU."""
     groups = eighteen(name)
     began = time.perf_counter()
     if device == "cpu":

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.mutations`: break twenty lines of the package one at a time; does `make test` notice?
+"""`python -m benchmarks.mutations`: break twenty lines, one at a time, and see whether `make test` notices.
 
-First `make test ARGS="--cov=addml --cov-branch --cov-context=test"`, which says in `.coverage` which tests run which
-lines; a line's tests are then run on a copy of the package in which it is broken. A line that no test runs is missed.
+First run `make test ARGS="--cov=addml --cov-branch --cov-context=test"`, which records in `.coverage` the tests of
+each line. A line's tests then run on a copy of the package in which it is broken. A line without tests counts as
+missed.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ WRITTEN = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==",
 
 
 class Mutation(NamedTuple):
-    """One line of a file and what stands there instead."""
+    """A line of a file and its replacement."""
 
     file: Path
     line: int
@@ -37,7 +38,7 @@ class Mutation(NamedTuple):
 
 
 def mutations(file: Path) -> Iterator[Mutation]:
-    """What can be broken in a file: a bound, a sign, a call whose result nobody takes."""
+    """The possible mutations of a file: a bound, a sign, a call whose result is unused."""
     lines = file.read_text().splitlines()
     for node in ast.walk(ast.parse("\n".join(lines))):
         if isinstance(node, ast.Compare) and len(node.ops) == 1:
@@ -56,7 +57,7 @@ def mutations(file: Path) -> Iterator[Mutation]:
 def _swapped(
     lines: list[str], left: ast.expr, operator: type, right: ast.expr, by: dict[type, str]
 ) -> tuple[int, str, str] | None:
-    """The line with another operator between two operands, where both are on it."""
+    """The line with another operator, if both operands are on it."""
     if left.end_lineno != right.lineno or left.end_col_offset is None or operator not in by:
         return None
     line = lines[right.lineno - 1]
@@ -72,7 +73,7 @@ def _swapped(
 
 
 def drawn() -> list[Mutation]:
-    """One mutation for each of the lines that are drawn."""
+    """One mutation for each of the lines drawn at random."""
     found: dict[tuple[Path, int], list[Mutation]] = {}
     for file in sorted((ROOT / "src").rglob("*.py")):
         for mutation in mutations(file):
@@ -82,7 +83,7 @@ def drawn() -> list[Mutation]:
 
 
 def tests_of(mutation: Mutation) -> list[str]:
-    """Some of the tests that run the line, from as many files as there are."""
+    """Some of the tests that run the line, from as many files as possible."""
     from coverage import CoverageData
 
     data = CoverageData(os.environ.get("COVERAGE_FILE", str(ROOT / ".coverage")))
@@ -111,7 +112,7 @@ def is_noticed(mutation: Mutation, tests: list[str]) -> bool:
 
 
 def main() -> None:
-    """Break one line after another, and say which are noticed."""
+    """Break one line after another and report which are noticed."""
     noticed = 0
     for mutation in drawn():
         tests = tests_of(mutation)

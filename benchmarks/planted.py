@@ -1,7 +1,7 @@
-"""Photographs with defects planted in them, for choosing settings: textures, screws at any angle, crops of photographs.
+"""Photographs with planted defects for choosing settings: textures, screws at any angle, crops of photographs.
 
-Each generator makes one normal image (size, size, 3) from random numbers, and where a defect may lie; `planted_set`
-makes training images, and test images of which half have one of five kinds of defect.
+Each generator makes one random normal image (size, size, 3) and a mask of where defects may lie. `planted_set` makes
+training images, and test images of which half have one of five kinds of defect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ANYWHERE = np.ones((SIZE, SIZE), bool)
 
 
 def noise(random: np.random.Generator, width: float) -> np.ndarray:
-    """Smooth noise of deviation 1."""
+    """Smooth noise with standard deviation 1."""
     found = gaussian_filter(random.normal(size=(SIZE, SIZE)), width, mode="wrap")
     return np.asarray(found / found.std())
 
@@ -66,7 +66,7 @@ def tile(random: np.random.Generator) -> Made:
 
 
 def crop(name: str, top: int, left: int) -> Callable[[np.random.Generator], Made]:
-    """One of scikit-learn's photographs from nearly the same place, in slightly different light."""
+    """A crop of one of scikit-learn's photographs at nearly the same place, in slightly different light."""
     from sklearn.datasets import load_sample_image
 
     whole = load_sample_image(name).astype(np.float64)
@@ -90,7 +90,7 @@ SETS: dict[str, Callable[[np.random.Generator], Made]] = {
 
 
 def defective(random: np.random.Generator, image: np.ndarray, allowed: np.ndarray) -> Made:
-    """The image with a scratch, a crack, a spot, a smudge or a misplaced piece; and its mask."""
+    """The image with a scratch, a crack, a spot, a smudge or a misplaced piece, and the mask of the defect."""
     kind, places = random.integers(5), np.argwhere(allowed & (abs(X - SIZE / 2) < 70) & (abs(Y - SIZE / 2) < 70))
     y, x = places[random.integers(len(places))]
     if kind < 2:
@@ -112,7 +112,7 @@ def defective(random: np.random.Generator, image: np.ndarray, allowed: np.ndarra
 
 
 def _line(random: np.random.Generator, y: float, x: float, wobble: float) -> np.ndarray:
-    """A thin line that starts at a place and turns now and then, 1 in its middle."""
+    """A thin random line from a starting point, 1 in its middle."""
     shape, angle, width = np.zeros((SIZE, SIZE)), random.uniform(0, 2 * np.pi), random.uniform(0.8, 1.6)
     for _ in range(int(random.uniform(20, 60))):
         angle += random.normal() * wobble
@@ -122,7 +122,7 @@ def _line(random: np.random.Generator, y: float, x: float, wobble: float) -> np.
 
 
 def planted_set(name: str, train: int, test: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Training images, test images, the second half of them defective, and masks of those; uint8, channels first."""
+    """Training images, test images (the second half defective) and their masks; uint8, channels first."""
     random = np.random.default_rng([seed, sorted(SETS).index(name)])
     make = SETS[name]
     normal = [make(random)[0] for _ in range(train + test // 2)]

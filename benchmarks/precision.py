@@ -1,4 +1,4 @@
-"""What tf32 products change on a CUDA device: the AUC of the paper's sets, and the time of their fits."""
+"""The effect of tf32 products on a CUDA device: AUC on the paper's sets, and fit times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SETTINGS = ("seen", "unseen", "one-class")
 
 
 def precision() -> str:
-    """Mean AUC in per cent of the paper's preset with float32 and with tf32 products, and seconds of all fits."""
+    """Mean AUC in percent of the paper's preset with float32 and with tf32 products, and seconds of all fits."""
     names = [name for name in SHAPES if labelled(name)[2] == "real"]
     results = {kind: _measured(names, kind == "tf32") for kind in ("float32", "tf32")}
     rows = []

@@ -1,4 +1,4 @@
-"""Three detectors beside a forest: seconds to fit a table and score it all, and what the ranking is worth."""
+"""Three detectors against Isolation Forest: seconds to fit and score a table, and the AUC of the ranking."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.timing import markdown, seconds
 
 
 def presets() -> str:
-    """Fit and score together, as times of the forest's, with AUCs; and rows a second of the default."""
+    """Fit and score relative to the forest, with AUCs; and rows per second of the default."""
     lines = []
     for name in ("letter", "mnist", "shuttle"):
         X, y, _ = labelled(name)
@@ -37,7 +37,7 @@ def _scored(detector: addml.ADDML, X: np.ndarray) -> np.ndarray:
 
 
 def rows_a_second() -> float:
-    """Of the default detector on all cores."""
+    """Rows per second of the default detector on all cores."""
     X = np.random.default_rng(0).standard_normal((100_000, 32))
     detector = addml.ADDML(random_state=0, device="cpu").fit(X[:5000])
     started = time.perf_counter()

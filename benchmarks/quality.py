@@ -1,7 +1,7 @@
 """`python -m benchmarks.quality`: the tables of docs/quality.md, from the runs stored under docs/results.
 
 The runs are made by `python -m research ladder extension leaders --output docs/results` and
-`python -m benchmarks.robustness`; how alike two seeds rank rows is measured here, and kept where the tables are not.
+`python -m benchmarks.robustness`. How alike two seeds rank rows is measured here and stored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SETTINGS = {"polluted": "unseen", "clean": "one-class"}
 
 
 def means(rows: Sequence[dict[str, Any]], what: str = "auc") -> dict[tuple[str, str], dict[str, np.ndarray]]:
-    """For every case and setting the mean of each set, one value for each seed: {(case, setting): {set: (seeds,)}}."""
+    """The mean of each set per seed, for every case and setting: {(case, setting): {set: (seeds,)}}."""
     found: dict[tuple[str, str], dict[str, dict[int, list[float]]]] = {}
     for row in rows:
         case = found.setdefault((row["variant"] or row["method"], row["setting"]), {})
@@ -46,7 +46,7 @@ def cell(by_set: dict[str, np.ndarray]) -> tuple[float, float]:
 
 
 def ladder() -> str:
-    """Each rung with its gain over the one before, or over the default where it comes after it."""
+    """Each rung with its gain over the previous one, or over the default if it comes after it."""
     plan = plans.load("ladder")
     rows = reproduce.stored(plan, robustness.RESULTS)
     found, lines, before = means(rows), [], {name: float("nan") for name in SETTINGS}
@@ -132,7 +132,7 @@ def stability() -> str:
 
 
 def curves() -> str:
-    """The robustness curves as tables, in percent; what was not measured is left out."""
+    """The robustness curves as tables, in percent, without missing measurements."""
     rows, lines = robustness.stored(), []
     for curve, (_, _, values, _) in robustness.CURVES.items():
         lines.append([f"**{curve}**", *[""] * len(robustness.METHODS)])
@@ -153,7 +153,7 @@ PARTS = {
 
 
 def main() -> None:
-    """Write the main table into the document, and the others into docs/results."""
+    """Write the main table into docs/quality.md and the others into docs/results."""
     pages = {"leaders": DOCUMENT, "robustness": CURVES}
     warnings.simplefilter("ignore")
     for name, part in PARTS.items():

@@ -1,8 +1,8 @@
-"""`python -m benchmarks reasons`: whether the printed reasons name what is wrong, and how much of a score they carry.
+"""`python -m benchmarks reasons`: do the printed reasons name what is wrong, and what share of a score do they cover?
 
-Four correlated columns of ordinary rows are moved together, in six of `tables/`; one value of ordinary rows is moved
-far out, in small tables of all collections; then the share of the score that the reasons of flagged rows carry; gross
-errors are planted in tables that `auto` then decides on; and the flagged rows of `real/` are read.
+The parts: four correlated columns of ordinary rows moved together, in six of `tables/`; one value of ordinary rows
+moved far out, in small tables of all collections; the share of the score that the reasons of flagged rows cover; gross
+errors planted in tables on which `auto` decides; and the reasons of the flagged rows of `real/`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WIDTHS = ((1, 5), (6, 10), (11, 15), (16, 20))  # columns
 
 
 class Judged(NamedTuple):
-    """Of one table: its columns, shares carried in flagged rows, and whether moved values were named first."""
+    """Results of one table: columns, shares covered in flagged rows, and whether moved values are named first."""
 
     columns: int
     carried: np.ndarray
@@ -50,7 +50,7 @@ class Judged(NamedTuple):
 
 
 def files(folders: Sequence[str] = FOLDERS) -> list[Path]:
-    """The files of the folders, in an order that a hash of their names gives."""
+    """The files of the folders, ordered by a hash of their names."""
     folder = Path(os.environ["ADDML_DATA"])
     found = [file for name in folders for file in folder.glob(f"{name}/*.npz")]
     return sorted(found, key=lambda file: zlib.crc32(file.stem.encode()))
@@ -84,13 +84,13 @@ def _reasons(model: Model, X: np.ndarray) -> Reasons:
 
 
 def _named_first(model: Model, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Whether the first reason of each row names one of its columns (n, k)."""
+    """Whether the first reason of each row names one of its given columns (n, k)."""
     found = [of_row[0].columns for of_row in _reasons(model, rows)]
     return np.array([any(f"c{one}" in names for one in own) for own, names in zip(columns, found, strict=True)])
 
 
 def _ordinary(X: np.ndarray, model: Model, count: int, random: np.random.Generator) -> np.ndarray:
-    """Copies of rows of the lower half."""
+    """Copies of rows from the lower half of the scores."""
     scores = model.training.values
     return X[random.choice(np.flatnonzero(scores <= np.median(scores)), count)].copy()
 
@@ -99,7 +99,7 @@ def _ordinary(X: np.ndarray, model: Model, count: int, random: np.random.Generat
 
 
 def judged(X: np.ndarray) -> Judged:
-    """What reasons say of the rows of a table."""
+    """The results of one table."""
     detector, random = _fitted(X), np.random.default_rng(0)
     model, flagged = detector.model_, X[detector.anomaly_scores_ > detector.threshold_]
     carried = np.array([sum(reason.share for reason in of_row) for of_row in _reasons(model, flagged)])
@@ -130,7 +130,7 @@ def _line(name: str, found: list[Judged]) -> list[str]:
 
 
 def together(X: np.ndarray, random: np.random.Generator) -> np.ndarray | None:
-    """Four columns that all correlate, drawn at random; None where there are none."""
+    """Four random columns that all correlate with each other; None if there are none."""
     known = np.flatnonzero(_deviations(X) > 0)
     near = abs(_correlation(X[:, known])) > CORRELATED
     np.fill_diagonal(near, False)
@@ -145,7 +145,7 @@ def together(X: np.ndarray, random: np.random.Generator) -> np.ndarray | None:
 
 
 def _correlation(X: np.ndarray) -> np.ndarray:
-    """Correlation of the values or of their ranks, whichever is less: a single outlier correlates nothing."""
+    """The lower of the correlations of values and ranks, so that a single outlier does not make one."""
     ranks = X.argsort(axis=0, kind="stable").argsort(axis=0)
     both = [np.nan_to_num(np.corrcoef(np.nan_to_num(one).T)) for one in (X, ranks)]
     return np.where(abs(both[0]) < abs(both[1]), *both)
@@ -158,7 +158,7 @@ def _deviations(X: np.ndarray) -> np.ndarray:
 
 
 def moved_together(X: np.ndarray, model: Model, count: int, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-    """Ordinary rows in which four correlated columns went up or down as they do together, and these columns."""
+    """Ordinary rows with four correlated columns moved together in their usual directions, and these columns."""
     rows, columns = _ordinary(X, model, count, random), np.empty((count, TOGETHER), np.int64)
     deviations, correlation = _deviations(X), _correlation(X)
     for place in range(count):
@@ -171,7 +171,7 @@ def moved_together(X: np.ndarray, model: Model, count: int, random: np.random.Ge
 
 
 def grouped() -> str:
-    """How often one of the columns moved together is in the first reason."""
+    """How often the first reason names one of the columns that were moved together."""
     lines, every = [], []
     for file in files(("tables",)):
         X = rows_of(file)
@@ -189,7 +189,7 @@ def grouped() -> str:
 
 
 def gross(most: int | None) -> str:
-    """How many planted gross errors `auto` flags, and how many other rows beside them."""
+    """How many planted gross errors `auto` flags, and how many other rows."""
     found = np.array([_gross(X) for X in small(most)])
     planted, flagged, others, rows = found.sum(axis=0)
     head = ["tables", "planted", "flagged by `auto`", "other rows", "of these flagged by `auto`", "tables over a tenth"]
@@ -199,7 +199,7 @@ def gross(most: int | None) -> str:
 
 
 def _gross(X: np.ndarray) -> list[float]:
-    """Planted rows, those of them that `auto` flags, other rows that it flags, and how many others there are."""
+    """Counts of planted rows, planted rows that `auto` flags, other rows that it flags, and other rows."""
     random, count = np.random.default_rng(0), min(GROSS, max(1, len(X) // 100))
     X, deviations = X.copy(), _deviations(X)
     columns, rows = np.flatnonzero(deviations > 0), random.permutation(len(X))[:count]
@@ -216,7 +216,7 @@ def _gross(X: np.ndarray) -> list[float]:
 
 
 def real() -> str:
-    """How many flagged rows hold a number far out of its column's usual range, and how often that column is named."""
+    """How many flagged rows have a number far outside its column's usual range, and how often that column is named."""
     lines = []
     for file in sorted((Path(os.environ["ADDML_DATA"]) / "real").iterdir()):
         with warnings.catch_warnings():
@@ -256,7 +256,9 @@ def main(words: Sequence[str] | None = None) -> None:
     """Print the tables and write them to docs/results/reasons.md."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks reasons", description=__doc__)
     parser.add_argument("--tables", type=int, default=40, help="small tables for single values (default: 40)")
-    parser.add_argument("--only", choices=("single", "grouped", "gross", "real"), help="print one, write nothing")
+    parser.add_argument(
+        "--only", choices=("single", "grouped", "gross", "real"), help="print one part and write nothing"
+    )
     options = parser.parse_args(words)
     logging.getLogger("addml").setLevel(logging.ERROR)
     parts: dict[str, Callable[[], str]] = {

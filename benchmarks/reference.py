@@ -1,6 +1,6 @@
 """The method written as plainly as torch allows: autograd, pdist, sort, unfused Adam, one member.
 
-It is the oracle of the correctness tests and the yardstick of the benchmark, and shares no code with the package.
+The correctness tests and the benchmark compare with it; it shares no code with the package.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import nn
 
 
 def plain_encoder(widths: list[int], flat: np.ndarray) -> nn.Sequential:
-    """Linear layers with tanh behind each, filled from [matrix (in, out), bias] of every layer in turn."""
+    """Linear layers, each followed by tanh, filled from [matrix (in, out), bias] of every layer in turn."""
     layers: list[nn.Module] = []
     for a, b in itertools.pairwise(widths):
         linear = nn.Linear(a, b, dtype=torch.from_numpy(flat).dtype)
@@ -63,7 +63,7 @@ def fit_reference(
     weight_decay: float = 1e-5,
     patience: int = 5,
 ) -> tuple[nn.Sequential, nn.Sequential, list[float]]:
-    """Train as the paper's algorithm says; the last network, the best network and the validation losses."""
+    """Train by the paper's algorithm; return the last network, the best network and the validation losses."""
     optimizer = torch.optim.Adam(encoder.parameters(), lr=learning_rate, foreach=False, fused=False)
     best, best_loss, left, losses = copy.deepcopy(encoder), math.inf, patience, []
     for _ in range(epochs):

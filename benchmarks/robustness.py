@@ -1,8 +1,7 @@
-"""`python -m benchmarks.robustness [--jobs N]`: AUC against what makes data hard, on drawn tables, beside rivals.
+"""`python -m benchmarks.robustness [--jobs N]`: AUC on generated tables as they get harder, against rivals.
 
-Normal rows come from three correlated clouds, anomalies are either scattered around them or lie in a fourth cloud of
-the same kind, farther out. Every curve changes one thing. What was measured is kept in docs/results/robustness.csv and
-not measured again.
+Normal rows come from three correlated clouds; anomalies are scattered around them or lie in a fourth cloud farther out.
+Every curve changes one property. Results are stored in docs/results/robustness.csv and not measured again.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ RESULTS = Path(__file__).parent.parent / "docs" / "results"
 STORE, PICTURE = RESULTS / "robustness.csv", RESULTS / "robustness.svg"
 METHODS = ("ADDML", "IsolationForest", "KNN", "ECOD", "MCD", "DeepSVDD")
 FIELDS = ("curve", "value", "method", "seed", "auc", "seconds")
-COLUMNS, TESTED = 10, (1000, 100)  # normal rows and anomalies that are tested
+COLUMNS, TESTED = 10, (1000, 100)  # test rows: normal and anomalous
 
 
 @dataclass(frozen=True)
 class Draw:
-    """One kind of table."""
+    """The properties of a generated table."""
 
     rows: int = 1000
     share: float = 0.05  # of anomalies in training
@@ -63,7 +62,7 @@ CURVES: dict[str, tuple[str, str, list[Any], Draw]] = {
 
 
 def tables(draw: Draw, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Training rows, rows to test, and which of those are anomalies."""
+    """Training rows, test rows, and which test rows are anomalies."""
     random = np.random.default_rng(seed)
     clouds = [(4 * random.normal(size=COLUMNS), random.normal(size=(COLUMNS, COLUMNS)) / 2) for _ in range(3)]
     alone = 7 * random.normal(size=COLUMNS), random.normal(size=(COLUMNS, COLUMNS)) / 2
@@ -91,13 +90,13 @@ def tables(draw: Draw, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _with_levels(X: np.ndarray, columns: int, train: int) -> np.ndarray:
-    """The first columns cut into five levels at the training rows' quintiles, one column of 0 and 1 for each level."""
+    """The first columns as categories: five levels at the training quintiles, one 0/1 column per level."""
     cut = [np.searchsorted(np.quantile(X[:train, c], [0.2, 0.4, 0.6, 0.8]), X[:, c]) for c in range(columns)]
     return np.hstack([*(np.eye(5)[levels] for levels in cut), X[:, columns:]])
 
 
 def measured(curve: str, value: Any, method: str, seed: int) -> dict[str, Any]:
-    """One fit and its AUC on rows that it has not seen; NaN where a rival gives up."""
+    """One fit and its AUC on unseen rows; NaN if a rival fails."""
     name, _, _, draw = CURVES[curve]
     train, test, y = tables(replace(draw, **{name: value}), seed)
     started = time.perf_counter()
@@ -113,7 +112,7 @@ def measured(curve: str, value: Any, method: str, seed: int) -> dict[str, Any]:
 
 
 def waiting(done: set[tuple[str, ...]]) -> Iterator[tuple[str, Any, str, int]]:
-    """What is not measured yet."""
+    """The tasks that are not measured yet."""
     for curve, (_, _, values, _) in CURVES.items():
         for value in values:
             for method in METHODS:
@@ -123,12 +122,12 @@ def waiting(done: set[tuple[str, ...]]) -> Iterator[tuple[str, Any, str, int]]:
 
 
 def stored() -> list[dict[str, str]]:
-    """What was measured."""
+    """The stored results."""
     return list(csv.DictReader(STORE.open(newline=""))) if STORE.exists() else []
 
 
 def picture(rows: list[dict[str, str]]) -> None:
-    """All curves, one panel each."""
+    """Draw all curves, one panel each."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -150,7 +149,7 @@ def picture(rows: list[dict[str, str]]) -> None:
 
 
 def mean_of(rows: list[dict[str, str]], curve: str, value: Any, method: str) -> float:
-    """The mean AUC of the seeds of one point, NaN where there is none."""
+    """The mean AUC over the seeds of one point, NaN without any."""
     found = [
         float(row["auc"]) for row in rows if (row["curve"], row["value"], row["method"]) == (curve, str(value), method)
     ]
@@ -158,15 +157,15 @@ def mean_of(rows: list[dict[str, str]], curve: str, value: Any, method: str) -> 
 
 
 def results(tasks: list[tuple[str, Any, str, int]], jobs: int) -> Iterator[dict[str, Any]]:
-    """What each task gave, as it ends, from so many processes of one thread."""
+    """The result of each task as it ends, computed by single-threaded processes."""
     with one_thread(), ProcessPoolExecutor(jobs, initializer=warnings.simplefilter, initargs=("ignore",)) as pool:
         yield from (future.result() for future in as_completed([pool.submit(measured, *task) for task in tasks]))
 
 
 def main() -> None:
-    """Measure what is missing, keep it, and draw the curves."""
+    """Measure what is missing, store it, and draw the curves."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.robustness", description=main.__doc__)
-    parser.add_argument("--jobs", type=int, default=1, help="processes that measure side by side")
+    parser.add_argument("--jobs", type=int, default=1, help="number of parallel processes")
     jobs = parser.parse_args().jobs
     done = {tuple(row[name] for name in FIELDS[:4]) for row in stored()}
     RESULTS.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
-"""How the cost of rows on disk grows with rows, columns, members and batch: `python -m benchmarks.scale`.
+"""`python -m benchmarks.scale`: how the cost of rows on disk grows with rows, columns, members and batch size.
 
-Two epochs of the paper's detector on generated Parquet files that are larger than the memory it is given; processor
-seconds, which other programs on the machine change less than the clock. The tables go into docs/scale.md.
+Fits two epochs of the paper's detector to generated Parquet files larger than its memory limit, in processor seconds,
+which depend less on other programs than the clock. The tables go into docs/scale.md and docs/results/scale.md.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def make_table(folder: Path, rows: int, columns: int) -> Path:
 
 
 def cost(folder: Path, rows: int, columns: int, members: int, batch: int) -> tuple[float, float]:
-    """Processor seconds of a fit, and of each of its epochs by the clock."""
+    """Processor seconds of a fit, and the wall-clock seconds of each epoch."""
     from addml import ADDML
 
     detector = ADDML.paper(epochs=2, members=members, batch_size=batch, random_state=0)
@@ -54,7 +54,7 @@ def cost(folder: Path, rows: int, columns: int, members: int, batch: int) -> tup
 
 
 def taking(folder: Path) -> float:
-    """The share of an epoch that goes into taking its rows from the cache."""
+    """The share of an epoch spent reading rows from the cache."""
     from addml.inputs.disk import DiskRows
 
     take, spent = DiskRows.take, [0.0]
@@ -74,7 +74,7 @@ def taking(folder: Path) -> float:
 
 
 def growth() -> str:
-    """A table for each of the four: the cost, and how many times that of the step before."""
+    """One table per quantity: the cost, and its ratio to the previous step."""
     parts = []
     with tempfile.TemporaryDirectory(prefix="addml-scale-") as name:
         cost(Path(name), **{**BASE, "rows": 20_000})  # what is imported or found out once
@@ -93,7 +93,7 @@ def growth() -> str:
 
 
 def agreement() -> str:
-    """The ROC-AUC of rows on disk beside that of rows in memory, in percent, and the mean over the seeds."""
+    """Mean ROC-AUC over seeds of rows on disk and of rows in memory, in percent."""
     import pyarrow as pa
     from pyarrow import parquet
     from sklearn.metrics import roc_auc_score
@@ -120,7 +120,7 @@ def agreement() -> str:
 
 
 def main() -> None:
-    """Measure what the command line names, or all, and write what was measured."""
+    """Measure the parts named on the command line, or all, and write them."""
     parts = {"agreement": agreement, "growth": lambda: f"{machine()} {growth()}"}
     for name in asked("benchmarks.scale", __doc__, parts, sys.argv[1:]) or parts:
         write_part(DETAILS if name == "growth" else DOCUMENT, name, parts[name]())

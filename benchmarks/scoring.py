@@ -1,4 +1,4 @@
-"""How fast rows are scored, beside the bare products and tanh that scoring consists of."""
+"""Speed of scoring, against the bare matrix products and tanh that it consists of."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def detector() -> tuple[addml.ADDML, np.ndarray]:
 
 
 def bare(X: np.ndarray, first: np.ndarray, second: np.ndarray, threads: int, block: int = 4096) -> None:
-    """Two matrix products and two tanh, nothing else, in the block size that is fastest for them."""
+    """Two matrix products and two tanh, nothing else, in the fastest block size."""
 
     def work(start: int) -> None:
         h = X[start : start + block] @ first
@@ -34,7 +34,7 @@ def bare(X: np.ndarray, first: np.ndarray, second: np.ndarray, threads: int, blo
 
 
 def million() -> dict[str, float]:
-    """Million rows a second of scoring and of its bare products, on one thread and on all."""
+    """Million rows per second of scoring and of the bare products, on one thread and on all."""
     model, _ = detector()
     random = np.random.default_rng(0)
     X = random.standard_normal((1_000_000, 32)).astype(np.float32)
@@ -51,7 +51,7 @@ def million() -> dict[str, float]:
 
 
 def extra_memory() -> float:
-    """The most megabytes that scoring a million rows takes beside the rows themselves."""
+    """Peak megabytes of scoring a million rows, in addition to the rows themselves."""
     model, _ = detector()
     X = np.random.default_rng(0).standard_normal((1_000_000, 32)).astype(np.float32)
     model.anomaly_score(X[:100])
@@ -63,7 +63,7 @@ def extra_memory() -> float:
 
 
 def one_row() -> float:
-    """Microseconds that one row takes through anomaly_score, the median of many."""
+    """Microseconds of anomaly_score for one row, the median of many."""
     model, X = detector()
     row, taken = np.ascontiguousarray(X[:1]), []
     for _ in range(2000):

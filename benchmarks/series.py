@@ -1,10 +1,10 @@
-"""`python -m benchmarks.series`: who finds the labelled periods of real series, and how well.
+"""`python -m benchmarks.series`: VUS-PR of several detectors on labelled real series.
 
-Three columns: series of many channels with a part to train on (SMD, ASD, MSL, SMAP), single channels with one (UCR),
-and single channels that are scored by what was learned from them (NAB, ECG, and UCR as a whole). All get the same
-standardised channels, and the other detectors windows by TSB-AD's rule: the period of a single channel, else 10. What
-was measured is kept in docs/results/series.csv and not measured again; the table goes to docs/results/series.md.
-Methods and columns (many, trained, whole) named behind the command are the only ones to run.
+Three columns: series of many channels with a training part (SMD, ASD, MSL, SMAP), single channels with one (UCR), and
+single channels that are fitted and scored as a whole (NAB, ECG, UCR). All methods get the same standardised channels,
+the other detectors windows by TSB-AD's rule: the period of a single channel, else 10. Results are stored in
+docs/results/series.csv and not measured again; the table goes to docs/results/series.md. Name methods and columns
+(many, trained, whole) to run only these.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from addml import ADDML, Recurrent
-from addml.inputs.series import Series, Windows, choose_window, over_windows
+from addml.inputs.series import Series, Windows, choose_window, over_windows, smoothed
+from addml.inputs.series_vectorizer import WindowRows
 from addml.pipeline.evaluation import volumes
 from addml.scoring.base import ViewScale
 from addml.scoring.windows import WindowViews
@@ -53,7 +54,7 @@ class Case(NamedTuple):
 
 
 def cases(root: Path) -> Iterator[Case]:
-    """All series that have an anomaly, short ones first."""
+    """All series with an anomaly, short ones first."""
     found = [case for file in [*root.glob("smd/*.npz"), *root.glob("more/*.npz")] for case in _archived(file)]
     known = json.loads((root / "nab" / "labels" / "combined_windows.json").read_text())
     for file in sorted((root / "nab").glob("real*/*.csv")):
@@ -71,7 +72,7 @@ def cases(root: Path) -> Iterator[Case]:
 
 
 def _archived(file: Path) -> Iterator[Case]:
-    """The cases of one archive: a single channel with a part to train on is scored as a whole too."""
+    """The cases of one archive: a single channel with a training part is also scored as a whole."""
     collection, _, name = file.stem.rpartition("__")
     with np.load(file) as data:
         test, labels = data["test"].astype(float), data["label"].astype(np.uint8)
@@ -97,17 +98,19 @@ def _standardised(train: np.ndarray, test: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _ours(case: Case) -> dict[str, np.ndarray]:
-    """The default, and what is left of it without each of its views."""
+    """The default, and the default without each of its views."""
     model = ADDML(window="auto", random_state=0).fit(case.train).model_
-    views, scale = model.member_scores(model.vectorizer.read(case.test), "cpu", 2), model.scale
+    rows, scale = model.vectorizer.read(case.test), model.scale
+    views = model.member_scores(rows, "cpu", 2)
     assert isinstance(scale, ViewScale)
     assert isinstance(model.scorer, WindowViews)
-    result = {"ADDML": np.asarray(model.combine(views))}
+    assert isinstance(rows, WindowRows)
+    result = {"ADDML": model.combined(views, rows)}
     names = model.scorer.views
     for place, view in enumerate(names):
         others = [other for other in range(len(names)) if other != place]
         left = ViewScale(scale.median[others], scale.unit[others])
-        result[f"ADDML without {view}"] = np.asarray(left.combine(views[others]))
+        result[f"ADDML without {view}"] = smoothed(np.asarray(left.combine(views[others])), rows.windows, model.smoothing)
     return result
 
 
@@ -121,7 +124,7 @@ def _with(**changes: Any) -> Callable[[Case], dict[str, np.ndarray]]:
 
 
 def _on_windows(fit: Callable[..., Callable[..., np.ndarray]]) -> Callable[[Case], dict[str, np.ndarray]]:
-    """A detector of rows on flat windows; a step takes the mean of the whole windows over it."""
+    """A detector of rows, applied to flat windows; a step takes the mean of the complete windows over it."""
 
     def scores(case: Case) -> dict[str, np.ndarray]:
         length = choose_window(Series(case.train.astype(float)))[0]
@@ -138,7 +141,7 @@ def _on_windows(fit: Callable[..., Callable[..., np.ndarray]]) -> Callable[[Case
 
 
 def _pca(train: np.ndarray, ends: np.ndarray, length: int) -> Callable[..., np.ndarray]:
-    """The length of what the principal components with nine tenths of the variance leave."""
+    """The norm of the residual of the principal components with nine tenths of the variance."""
     from sklearn.decomposition import PCA
 
     pca = PCA(0.9, svd_solver="full").fit(train)
@@ -154,7 +157,7 @@ def _kmeans(train: np.ndarray, ends: np.ndarray, length: int) -> Callable[..., n
 
 
 def _autoencoder(train: np.ndarray, ends: np.ndarray, length: int) -> Callable[..., np.ndarray]:
-    """The residual of an autoencoder of layers of 64 and 32, 50 epochs, without distillation."""
+    """The residual of an autoencoder with layers of 64 and 32, 50 epochs, without distillation."""
     learned = deep_autoencoder(train.astype(float), 0, hidden=(64,), latent_dim=32, batch_size=32)
     return lambda x, at: np.sqrt(learned.score(x.astype(float)))
 
@@ -197,12 +200,12 @@ METHODS: dict[str, Callable[[Case], dict[str, np.ndarray]]] = {
 
 
 def measured() -> list[dict[str, str]]:
-    """What is in the store."""
+    """The stored results."""
     return list(csv.DictReader(STORE.open())) if STORE.exists() else []
 
 
 def measure(case: Case, method: str) -> Iterator[dict[str, Any]]:
-    """One method on one series, with what it tells of others in passing."""
+    """The result of one method on one series, and of variants that come with it."""
     began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -231,7 +234,7 @@ def table() -> str:
 
 
 def _cell(own: dict[str, float], ours: dict[str, float], name: str) -> str:
-    """The mean, and behind it how far ADDML is ahead."""
+    """The mean, followed by ADDML's lead."""
     if not ours or own.keys() != ours.keys():
         return "-"
     mean = f"{np.mean(list(own.values())):.3f}"

@@ -1,8 +1,8 @@
-"""How fast the server scores rows, beside a bare Starlette endpoint that parses the same JSON and `anomaly_score`.
+"""Speed of the server, against `anomaly_score` and a bare Starlette endpoint that parses the same JSON.
 
 `python -m benchmarks serving` writes the table of docs/results/serving.md: one model, one run, real servers on
-loopback. Times are medians of interleaved rounds. `python -m benchmarks.serving N` prints it, with N requests
-for the memory.
+loopback. Times are medians of interleaved rounds. `python -m benchmarks.serving N` prints it, with N requests for the
+memory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ PATH = "/api/v1/models/shop/score"
 
 
 def start(command: list[str]) -> tuple[subprocess.Popen[str], str]:
-    """A server, and its host and port."""
+    """A running server, and its host and port."""
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "ADDML_TOKEN": TOKEN})
     assert process.stdout is not None
     return process, process.stdout.readline().split()[-1].removeprefix("http://").partition("/")[0]
@@ -69,7 +69,7 @@ def asking(address: str, body: bytes) -> Callable[[], tuple[int, float]]:
 
 
 def medians(ways: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Seconds of each way, in turn."""
+    """Median seconds of each, measured in turn."""
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
         for name, way in ways.items():
@@ -80,7 +80,7 @@ def medians(ways: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]
 
 
 def overload(address: str, body: bytes, rate: float, seconds: float, clients: int = 32) -> dict[str, float]:
-    """What requests get that come at this rate, whether or not earlier ones were answered."""
+    """The answers to requests sent at this rate, whether or not earlier ones were answered."""
     found: list[tuple[int, float]] = []
     count, begin = int(rate * seconds), time.perf_counter() + 0.2
 
@@ -105,12 +105,12 @@ def overload(address: str, body: bytes, rate: float, seconds: float, clients: in
 
 
 def resident(pid: int) -> float:
-    """Megabytes of a process."""
+    """Resident memory of a process in megabytes."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def serving(requests: int = 100_000) -> str:
-    """The table; `requests` are those over which memory is watched."""
+    """The table; memory is measured over this number of requests."""
     random = np.random.default_rng(0)
     frame = pd.DataFrame(random.standard_normal((5000, 10)), columns=[f"x{i}" for i in range(10)])
     frame["kind"] = random.choice(list("abcd"), 5000)
@@ -152,7 +152,7 @@ def speed(detector: addml.ADDML, frame: pd.DataFrame, address: str, bare: str) -
 
 
 def load(frame: pd.DataFrame, pid: int, address: str, requests: int) -> Iterator[list[str]]:
-    """Twice what one connection gets answered, and memory."""
+    """The server at twice the rate that one connection gets answered, and its memory."""
     body = json.dumps({"rows": frame[:1].to_dict("records")}).encode()
     ask = asking(address, body)
     unloaded = [ask()[1] for _ in range(500)]

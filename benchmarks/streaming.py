@@ -1,7 +1,7 @@
-"""`python -m benchmarks.streaming`: how long a series takes to learn, and a step to score; how streams adapt.
+"""`python -m benchmarks.streaming`: time to fit a series and to score a step; how streams adapt.
 
-The tables go into docs/series.md. `speed` or `adapt` behind the command is the only part to run. `adapt` plants faults
-in the SMD and ASD training parts of `ADDML_DATA`, and shifts a third of their channels.
+The tables go into docs/series.md. Name `speed` or `adapt` to run only this part. `adapt` plants faults in the SMD and
+ASD training parts under `ADDML_DATA`, and shifts a third of their channels.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FLAGGED, SHIFTED, LEVEL, PART = 0.01, 3, 4.0, 500  # share of training; one chan
 
 
 def waves() -> np.ndarray:
-    """A series like those of a machine: slow waves, daily ones, noise."""
+    """A machine-like series: slow waves, daily waves, noise."""
     random, time_ = np.random.default_rng(0), np.arange(STEPS)[:, None]
     slow = np.cumsum(random.standard_normal((STEPS, CHANNELS)), axis=0) * 0.02
     return (slow + np.sin(time_ / random.uniform(5, 300, CHANNELS)) + 0.1 * random.standard_normal(slow.shape)).astype(
@@ -32,14 +32,14 @@ def waves() -> np.ndarray:
 
 
 def learning(X: np.ndarray, **settings: object) -> tuple[float, ADDML]:
-    """CPU seconds to fit, of all cores together, and the detector."""
+    """CPU seconds of a fit over all cores, and the detector."""
     began = time.process_time()
     detector = ADDML(window=Window(WINDOW, causal=True), random_state=0, device="cpu").set_params(**settings).fit(X)
     return time.process_time() - began, detector
 
 
 def step_time(detector: ADDML, X: np.ndarray, steps: int = 20, tries: int = 200) -> float:
-    """Microseconds of one core a step, the best of several runs."""
+    """Microseconds per step on one core, the best of several runs."""
     stream, best = detector.stream(), np.inf
     stream.score(X[0])
     for one in range(tries):
@@ -91,7 +91,7 @@ def adapting() -> str:
 
 
 def _shares(detector: ADDML, rest: np.ndarray, spread: np.ndarray, adapt: int | None) -> list[np.ndarray]:
-    """Whether faults are found and clean steps flagged, with a level as it was and with a new one."""
+    """Shares of faults found and clean steps flagged, before and after a change of level."""
     X, faults = planted(rest, spread, np.random.default_rng(0))
     clean = np.ones(len(X), bool)
     for event, _ in faults:
@@ -119,7 +119,7 @@ PARTS = {"speed": speed, "adapt": adapting}
 
 
 def main() -> None:
-    """Measure the parts that are asked for, and write them."""
+    """Measure the named parts and write them."""
     for name in asked("benchmarks.streaming", __doc__, PARTS, sys.argv[1:]) or PARTS:
         write_part(DOCS / "series.md", name, PARTS[name]())
 

@@ -1,4 +1,4 @@
-"""The tables that are timed: the real ones under ADDML_DATA, else random numbers of the same shape."""
+"""Tables for timing: real ones under ADDML_DATA, otherwise random numbers of the same shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seconds of several ways to do one thing, taken in turns so that the machine's moods hit all alike."""
+"""Timing of alternatives in turns, so that a busy machine slows all of them alike."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ QUICK = 0.3  # seconds, of which a few rounds tell little on a machine with othe
 
 
 def seconds(ways: dict[str, Callable[[], Any]], rounds: int = 3, slow: float = 5.0) -> dict[str, float]:
-    """The least time of each way over some rounds: once for a slow way, five times as many for a quick one."""
+    """The least time of each over a few rounds, with five times as many rounds for quick ones."""
     best: dict[str, float] = {}
     for turn in range(5 * rounds):
         for name, way in ways.items():
@@ -23,6 +23,6 @@ def seconds(ways: dict[str, Callable[[], Any]], rounds: int = 3, slow: float = 5
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
-    """A table of text in Markdown, numbers to the right."""
+    """A Markdown table with numbers aligned to the right."""
     line = "| " + " | ".join(header) + " |\n|" + "|".join(["---"] + ["--:"] * (len(header) - 1)) + "|\n"
     return line + "".join("| " + " | ".join(row) + " |\n" for row in rows)

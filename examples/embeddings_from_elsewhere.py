@@ -1,15 +1,15 @@
-"""Images as vectors that another network computed: they are a table, and go the way of tables.
+"""Embeddings from another network are a table: fit them like any other.
 
     python examples/embeddings_from_elsewhere.py
 
-Any model that turns an image, a text or a sound into a vector will do; where torchvision is at hand, for example,
+Any model that turns an image, a text or a sound into a vector will do, for example one of torchvision's:
 
     network = torchvision.models.resnet18(weights="DEFAULT")
     network.fc = torch.nn.Identity()
     vectors = network.eval()(images).detach().numpy()          # (n, 512)
 
-Here a small network that learned to tell the digits 0 to 4 apart stands for it. Nothing else comes with this example,
-and it never saw what is looked for: some of the digits 5, 6, 8 and 9 among many a 7.
+To avoid a download, this example trains a small network to tell the digits 0 to 4 apart. That network has never seen
+the digits used here: many 7s, with a few 5s, 6s, 8s and 9s among them as anomalies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ NORMAL, STRANGE = 7, (5, 6, 8, 9)
 
 
 def embedded(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """What the last hidden layer of a network, trained on other digits, makes of the images."""
+    """The images in the last hidden layer of a network that was trained on other digits."""
     known = labels < 5
     network = MLPClassifier((64, 32), max_iter=300, random_state=0).fit(images[known], labels[known])
     vectors = images
@@ -35,7 +35,7 @@ def embedded(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def main() -> None:
-    """Embed, detect, compare with the pixels themselves."""
+    """Embed the images, detect the anomalies, and compare with detection on raw pixels."""
     images, labels = load_digits(return_X_y=True)
     images = images / 16
     random = np.random.default_rng(0)
@@ -45,14 +45,14 @@ def main() -> None:
     is_strange = labels[rows] != NORMAL
 
     vectors = embedded(images, labels)
-    print(f"{len(rows)} images of a {NORMAL}, {is_strange.sum()} of them of another digit")
+    print(f"{len(rows)} images of a {NORMAL}, {is_strange.sum()} images of other digits")
     for name, table in {"pixels": images[rows], "embeddings": vectors[rows]}.items():
         detector = ADDML(random_state=0, device="cpu").fit(table)
         found = is_strange[np.argsort(-detector.anomaly_scores_)[:15]].sum()
         area = roc_auc_score(is_strange, detector.anomaly_scores_)
         print(f"  {name:10} {table.shape[1]:3} columns: ROC-AUC {area:.3f}, {found:2} among the 15 strangest")
 
-    print("The strangest, by their embeddings:")
+    print("The strangest by their embeddings:")
     for place in np.argsort(-detector.anomaly_scores_)[:5]:
         print(f"  image {rows[place]:4}: score {detector.anomaly_scores_[place]:6.2f}, a {labels[rows[place]]}")
 

@@ -1,12 +1,12 @@
-"""A fortnight of daily files, drawn: what `addml diff` says each morning.
+"""A fortnight of daily files, generated: what `addml diff` reports each morning.
 
     python examples/fortnight.py
 
 writes four weeks of history, fourteen days and a file of known rows into the folder `fortnight`, and prints the
-commands to follow it with. Three stores report customers and sales of every till and hour. On days 3 and 10 there is a
-market in Turin, on day 6 deliveries are in kilometres instead of miles, on day 9 the third tills record no sales in the
-afternoon, and on day 12 Bergen falls by 80 %, to figures that are ordinary in Lisbon. The guide to the command line
-shows the screens.
+commands to run. Three stores report customers and sales per till and hour. On days 3 and 10 there is a market in Turin,
+on day 6 deliveries are in kilometres instead of miles, on day 9 the third till of each store records no sales in the
+afternoon, and on day 12 Bergen falls by 80 %, to figures that are ordinary in Lisbon. docs/command-line.md shows the
+output of day 6.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 HEADER = ("store", "receipt", "till", "hour", "customers", "sales", "delivery_miles", "payment")
-STORES = {"Bergen": (60, 15.0), "Lisbon": (25, 12.0), "Turin": (12, 10.0)}  # customers an hour, sales to each
+STORES = {"Bergen": (60, 15.0), "Lisbon": (25, 12.0), "Turin": (12, 10.0)}  # customers per hour, sales per customer
 KNOWN = """\
 [[known]]
 when = "store = Turin and till = 4 and customers > 25"
@@ -55,7 +55,7 @@ def _row(number: int, store: str, till: int, hour: int, random: np.random.Genera
 
 
 def write(folder: Path) -> None:
-    """Draw everything."""
+    """Write all files."""
     folder.mkdir(exist_ok=True)
     random = np.random.default_rng(2026)
     _write(folder / "history.csv", (row for number in range(-27, 1) for row in day(number, random)))

@@ -1,9 +1,9 @@
-"""From a ranked list to a decision that a person can defend, on a small medical table.
+"""From a ranked list to a decision, on a small medical table.
 
     python examples/from_score_to_decision.py
 
-Measurements of 377 tumours, 20 of them malignant (scikit-learn's breast-cancer table). Nobody tells the detector
-which: the diagnosis is only used at the end, in place of the person who would look at the rows.
+Measurements of 377 tumours, 20 of them malignant (scikit-learn's breast-cancer table). The detector does not see the
+diagnosis; at the end, it stands in for a reviewer who looks at the rows.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sklearn.datasets import load_breast_cancer
 
 from addml import ADDML
 
-REVIEWED = 10  # rows that a person looks at
+REVIEWED = 10  # rows that the reviewer looks at
 
 
 def measurements() -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -25,11 +25,11 @@ def measurements() -> tuple[np.ndarray, np.ndarray, list[str]]:
 
 
 def main() -> None:
-    """Rank, decide, ask how sure, ask why, look at some rows, learn from them."""
+    """Rank, choose a threshold, see how sure and why, review some rows, and learn from them."""
     X, malignant, names = measurements()
     detector = ADDML(random_state=0, device="cpu").fit(X)
 
-    print("How many? The same scores, decided in several ways:")
+    print("How many? The same scores under several thresholds:")
     for asked in ({"method": "auto"}, {"alarm_rate": 0.01}, {"contamination": 0.1}):
         flagged = detector.set_threshold(**asked).is_anomaly(X)
         print(f"  {detector.decision_.words}: {flagged.sum()}, {malignant[flagged].sum()} of them malignant")
@@ -43,7 +43,7 @@ def main() -> None:
         normal = X[like.rows[row, 0], first]
         print(
             f"  row {row:3}: score {scores[row]:.2f}, probability {likely[row]:.2f}; "
-            f"{names[first]} {X[row, first]:.3g} (a normal row like it has {normal:.3g}), {names[second]}"
+            f"{names[first]} {X[row, first]:.3g} (a similar normal row has {normal:.3g}), {names[second]}"
         )
 
     looked_at = np.argsort(-scores)[:REVIEWED]
@@ -51,10 +51,10 @@ def main() -> None:
     labels[looked_at] = malignant[looked_at]
     taught = ADDML(random_state=0, device="cpu", contamination="auto").fit(X, labels=labels)
     rest = np.setdiff1d(np.arange(len(X)), looked_at)
-    print(f"\nAfter a person looked at {REVIEWED} rows, the malignant ones among the next {REVIEWED} to look at:")
+    print(f"\nAfter a review of the first {REVIEWED} rows, malignant rows among the next {REVIEWED}:")
     for title, one in (("before", detector), ("after", taught)):
         following = rest[np.argsort(-one.anomaly_scores_[rest])[:REVIEWED]]
-        print(f"  {title:6} {malignant[following].sum()} of {malignant[rest].sum()} that are left")
+        print(f"  {title:6} {malignant[following].sum()} of the remaining {malignant[rest].sum()}")
 
 
 if __name__ == "__main__":

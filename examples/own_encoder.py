@@ -1,9 +1,9 @@
-"""A network of one's own as the encoder: any torch module that turns a row into a vector.
+"""Your own network as the encoder: any torch module that turns a row into a vector.
 
     python examples/own_encoder.py
 
-Needs torch (pip install 'addml[gpu]'). The images are scikit-learn's handwritten digits, 8 x 8 pixels: many zeros with
-some other digits among them, about which nobody tells the detector.
+Needs torch (pip install 'addml[gpu]'). The images are scikit-learn's handwritten digits, 8 x 8 pixels: zeros, with a
+few other digits among them as unlabelled anomalies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from addml import ADDML
 
 
 class Digits(nn.Module):
-    """Two convolutions with a skip around the second one: more than `encoder="conv"` can be told."""
+    """Two convolutions with a skip connection around the second, which `encoder="conv"` does not offer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,14 +30,14 @@ class Digits(nn.Module):
         self.last = nn.Linear(8 * 4 * 4, 16)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images (b, 1, 8, 8) -> places in the metric space (b, 16)."""
+        """Images (b, 1, 8, 8) -> embeddings (b, 16)."""
         found = self.first(images).tanh()
         found = found + self.second(found).tanh()
         return self.last(found.flatten(1)).tanh()
 
 
 def zeros_and_others() -> tuple[np.ndarray, np.ndarray]:
-    """Images (n, 1, 8, 8), and which of them are no zeros."""
+    """Images (n, 1, 8, 8), and which of them are not zeros."""
     images, labels = load_digits(return_X_y=True)
     others = np.random.default_rng(0).choice(np.flatnonzero(labels != 0), 12, replace=False)
     rows = np.sort(np.concatenate([np.flatnonzero(labels == 0), others]))
@@ -45,13 +45,13 @@ def zeros_and_others() -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    """Fit, compare with the encoders of the package, save and load."""
+    """Fit, compare with the built-in encoders, save and load."""
     images, strange = zeros_and_others()
-    print(f"{len(images)} images, {strange.sum()} of them no zeros")
+    print(f"{len(images)} images, {strange.sum()} of them other digits")
     detectors = {
         "mlp": ADDML(encoder="mlp", random_state=0, device="cpu"),
-        "conv": ADDML(random_state=0, device="cpu"),  # which "auto" takes for images
-        "my own": ADDML(encoder=Digits, learning_rate=1e-4, random_state=0, device="cpu"),  # called once a member
+        "conv": ADDML(random_state=0, device="cpu"),  # encoder="auto" is "conv" for images
+        "my own": ADDML(encoder=Digits, learning_rate=1e-4, random_state=0, device="cpu"),  # called once per member
     }
     for name, detector in detectors.items():
         area = roc_auc_score(strange, detector.fit(images).anomaly_scores_)
@@ -59,17 +59,17 @@ def main() -> None:
 
     detector = detectors["my own"]
     strangest = int(detector.anomaly_scores_.argmax())
-    print(f"Where image {strangest} is strange, in tenths of the most:")
+    print(f"Contributions to the score of image {strangest}, in tenths of the largest:")
     heat = detector.explain(images[strangest : strangest + 1])[0]
     for line in (10 * heat.clip(0) / heat.max()).round().astype(int):
         print("  " + " ".join(f"{value or '.':>2}" for value in line))
 
     with tempfile.TemporaryDirectory() as folder:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # says that the module itself is not saved
+            warnings.simplefilter("ignore")  # warns that the module itself is not saved
             detector.save(folder)
-        again = addml.load(folder, encoder=Digits, device="cpu")  # a file holds no code
-        print("Saved, loaded, the same scores:", np.array_equal(again.anomaly_score(images), detector.anomaly_scores_))
+        again = addml.load(folder, encoder=Digits, device="cpu")  # a model file holds no code
+        print("Same scores after loading:", np.array_equal(again.anomaly_score(images), detector.anomaly_scores_))
 
 
 if __name__ == "__main__":

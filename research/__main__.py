@@ -47,11 +47,11 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="The paper's experiments: python -m research NAME... runs them. Needs a clone of the repository, since "
-    "experiments are not in the package, and is run from its root.",
+    help="Reproduce the paper's experiments: python -m research NAME... runs them. Run it from the root of a clone; "
+    "the installed package does not include the experiments.",
 )
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but warnings and errors.", metavar="")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for machines.", metavar="")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only warnings and errors.", metavar="")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.", metavar="")]
 
 
 # Experiments -------------------------------------------------------------------------------------------------
@@ -61,31 +61,29 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, for
 def run_experiments(
     names: Annotated[
         list[str],
-        typer.Argument(
-            help=f"The experiments: {', '.join(plans.NAMES)}, or all.", metavar="NAME...", show_default=False
-        ),
+        typer.Argument(help=f"Experiments: {', '.join(plans.NAMES)}, or all.", metavar="NAME...", show_default=False),
     ],
     output: Annotated[
-        str, typer.Option(help="Folder for runs, tables and figures; FOLDER.md beside it.", metavar="FOLDER")
+        str, typer.Option(help="Folder for runs, tables and figures; the page is FOLDER.md.", metavar="FOLDER")
     ] = "addml-results",
     sets: Annotated[
         list[str] | None,
-        typer.Option(help="Run these data sets only; python -m research list names them.", metavar="NAMES"),
+        typer.Option(help="Run only these data sets; python -m research list names them.", metavar="NAMES"),
     ] = None,
-    methods: Annotated[list[str] | None, typer.Option(help="Run these methods only.", metavar="NAMES")] = None,
+    methods: Annotated[list[str] | None, typer.Option(help="Run only these methods.", metavar="NAMES")] = None,
     jobs: Jobs = 1,
     engine: Annotated[
-        str | None, typer.Option(help="Run on a Ray cluster: ray; --jobs is then its cores.", metavar="ray")
+        str | None, typer.Option(help="Run on a Ray cluster: ray; --jobs then counts its cores.", metavar="ray")
     ] = None,
     address: Annotated[
-        str | None, typer.Option(help="Address of the cluster; one is started here by default.", metavar="ADDRESS")
+        str | None, typer.Option(help="Address of the cluster (default: start one on this machine).", metavar="ADDRESS")
     ] = None,
     device: Device = "auto",
-    again: Annotated[bool, typer.Option("--again", help="Run what is stored already too.", metavar="")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Run again what is already stored.", metavar="")] = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Run experiments and write their tables and figures; resume a stopped run by the same command."""
+    """Run experiments and write their tables and figures; the same command resumes a stopped run."""
     with usage_errors():
         chosen = plans.named(names)
         choice = Choice(
@@ -110,7 +108,7 @@ def run_experiments(
 
 
 def _made(output: str) -> Path:
-    """The folder of results, created if missing, with a name of its own for the page beside it."""
+    """The folder of results, created if missing; its name is also that of the page."""
     given = Path(os.path.expanduser(output))
     folder = given.resolve() if given.name in ("", "..") else given
     try:
@@ -150,7 +148,7 @@ def _run_one(plan: Plan, folder: Path, choice: Choice, screen: Screen) -> dict[s
 
 
 def _missing(plan: Plan, choice: Choice) -> list[str]:
-    """The chosen sets that are not on this machine, which standard error names; tables list them as missing."""
+    """The chosen sets that are not on this machine, reported on standard error; tables list them as missing."""
     missing = [name for name in plan.sets if name in (choice.sets or plan.sets) and not datasets.available(name)]
     if missing:
         titles = f"{len(missing)} sets" if len(missing) > MOST_NAMED else ", ".join(map(datasets.title, missing))
@@ -159,7 +157,7 @@ def _missing(plan: Plan, choice: Choice) -> list[str]:
 
 
 def _show_grid(screen: Screen, grid: Grid) -> None:
-    """The table with one decimal, its best figures in bold."""
+    """Print the table with one decimal, the best figures in bold."""
     from rich.table import Table
     from rich.text import Text
 
@@ -187,7 +185,7 @@ def _plain(grid: Grid) -> dict[str, Any]:
 
 @app.command("list")
 def list_sets(quiet: Quiet = False, json: Json = False) -> None:
-    """List the data sets of the experiments, and which of them are on this machine."""
+    """List the data sets of the experiments and their state on this machine."""
     screen, cache = Screen(Options(quiet=quiet, json=json)), str(datasets.cache_folder())
     states = {name: datasets.state(name) for name in datasets.names()}
     sets = [{about: getattr(one, about) for about in ABOUT} for one in datasets.SETS.values()]
@@ -210,20 +208,20 @@ def _set_line(one: DataSet, state: str) -> list[str]:
 @app.command("data")
 def download_sets(
     names: Annotated[
-        list[str] | None, typer.Argument(help="The data sets to get; the paper's if none is named.", metavar="NAME")
+        list[str] | None, typer.Argument(help="Data sets to download (default: the paper's).", metavar="NAME")
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Get every data set that has an address.", metavar="")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Download every set that has an address.", metavar="")] = False,
     mirror: Annotated[
         str | None,
         typer.Option(
-            help="Download from this address instead of https://raw.githubusercontent.com; so does ADDML_MIRROR.",
+            help="Download from this address instead of https://raw.githubusercontent.com (or set ADDML_MIRROR).",
             metavar="URL",
         ),
     ] = None,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Download data sets and verify them; those that are there already are not downloaded again."""
+    """Download data sets and verify them, skipping those already on this machine."""
     if names and every:
         raise typer.BadParameter("give names or --all, not both.")
     with usage_errors():
@@ -236,7 +234,7 @@ def download_sets(
 
 
 def main() -> None:
-    """Run the command that the arguments name and end with its exit code."""
+    """Run the command line and exit with its code."""
     run_app(app, "python -m research")
 
 

@@ -1,4 +1,4 @@
-"""The deep autoencoder, trained by the package's own loop, with distillation or without."""
+"""The deep autoencoder, trained by the package's own loop, with or without distillation."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def deep_autoencoder(
     validation_ratio: float = 0.1,
     patience: int = 5,
 ) -> Learned:
-    """The squared error of a row's reconstruction from a latent space, by a network mirrored around it.
+    """The squared reconstruction error of a row by a network mirrored around its latent space.
 
-    `normal_ratio` is the share of rows, those reconstructed best, that each epoch learns from: 1 is the paper's
-    autoencoder, 2/3 the same with its distillation. The other settings are those of ADDML.
+    `normal_ratio` is the share of best reconstructed rows that each epoch trains on: 1 is the paper's autoencoder, 2/3
+    the same with its distillation. The other settings are those of ADDML.
     """
     parameters.check_number("normal_ratio", normal_ratio, 0, 1, with_low=False)
     parameters.check_number("validation_ratio", validation_ratio, 0, 1, with_low=False, with_high=False)
@@ -77,7 +77,7 @@ def initial_network(
 
 
 def _member(rows: int, random: np.random.Generator, validation_ratio: float, normal_ratio: float) -> Member:
-    """V drawn at random, the rest M; if there are too few rows, all serve as both."""
+    """A random validation set V and the rest M; with too few rows, all rows serve as both."""
     order = random.permutation(rows)
     held_out = count_of(validation_ratio, rows)
     training, validation = np.sort(order[held_out:]), np.sort(order[:held_out])

@@ -1,4 +1,4 @@
-"""Rivals of the paper's tables that scikit-learn does not have: histograms and principal components."""
+"""Rivals in the paper's tables that scikit-learn lacks: histograms and principal components."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ ZERO = 1e-10  # of the largest eigenvalue: a component below it is rounding erro
 
 
 def histograms(Z: np.ndarray, seed: Any, *, bins: int = 5, smoothing: float = 0.1) -> Learned:
-    """HBOS (Goldstein and Dengel 2012): the sum over columns of -log2(density + smoothing), in equally wide bins.
+    """HBOS (Goldstein and Dengel 2012): the sum over columns of -log2(density + smoothing), in bins of equal width.
 
-    A value up to half a bin outside the training range belongs to the outermost bin; one farther out has the
-    density of the column's emptiest bin. Both, and the smoothing, are PyOD's, and agree with the paper's figures.
+    A value up to half a bin outside the training range belongs to the outermost bin; one farther out has the density of
+    the column's emptiest bin. This and the smoothing follow PyOD and agree with the paper's figures.
     """
     parameters.check_whole("bins", bins)
     parameters.check_number("smoothing", smoothing, 0, with_low=False)
@@ -42,7 +42,7 @@ def histograms(Z: np.ndarray, seed: Any, *, bins: int = 5, smoothing: float = 0.
 
 
 class Components(NamedTuple):
-    """Principal components of standardised rows, the largest first, without those of no variance."""
+    """Principal components of standardised rows, the largest first, without those of zero variance."""
 
     mean: np.ndarray  # (d,)
     scale: np.ndarray  # (d,)
@@ -68,7 +68,7 @@ class Components(NamedTuple):
         return np.asarray(self.along(Z) ** 2 / self.values)
 
     def major(self, share: float) -> int:
-        """How many components, the largest first, explain at least this share of the variance."""
+        """The number of components, the largest first, that explain at least this share of the variance."""
         explained = np.cumsum(self.values) / max(self.values.sum(), ZERO)
         return min(int(np.searchsorted(explained, share - 1e-12)) + 1, len(self.values))
 
@@ -93,7 +93,7 @@ def principal_classifier(
 
 
 def reconstruction(Z: np.ndarray, seed: Any, *, explained: float = 0.9) -> Learned:
-    """PCA: the squared error of reconstructing a row from the components that explain most of the variance."""
+    """PCA: the squared error of a row reconstructed from the components that explain most of the variance."""
     parameters.check_number("explained", explained, 0, 1, with_low=False, with_high=False)
     found = Components.of(Z)
     axes = found.axes[:, : found.major(explained)]
@@ -101,7 +101,7 @@ def reconstruction(Z: np.ndarray, seed: Any, *, explained: float = 0.9) -> Learn
 
 
 def eigenvector_classifier(Z: np.ndarray, seed: Any, *, major_share: float = 0.5) -> Learned:
-    """What the paper's PCC column agrees with: PyOD's PCA with the components that explain half the variance.
+    """PyOD's PCA with the components that explain half the variance, which agrees with the paper's PCC column.
 
     It sums a row's distances to the tips of the unit eigenvectors, each divided by its share of the variance, which
     is nearly the norm of the row; an eigenvector points to the side of the row farthest out along it.

@@ -29,7 +29,7 @@ logger = logging.getLogger("addml")
 
 
 class DataSetError(ValueError):
-    """A data set that is missing, damaged, or not the known one; the message names the set and the remedy."""
+    """A data set that is missing, damaged or not the expected one; the message names the set and the remedy."""
 
 
 class NetworkError(DataSetError):
@@ -38,7 +38,7 @@ class NetworkError(DataSetError):
 
 @dataclass(frozen=True, eq=False)
 class LabelledArray:
-    """Numbers X (n, d), and whether each row is an anomaly, y (n,): 1 if so, 0 if not."""
+    """Numbers X (n, d) and labels y (n,): 1 for an anomaly, 0 for a normal row."""
 
     name: str
     X: np.ndarray
@@ -54,7 +54,7 @@ class LabelledArray:
         return np.asarray(self.X[ids])
 
     def standardised(self, train: np.ndarray, *parts: np.ndarray) -> list[np.ndarray]:
-        """The rows of each part, scaled by mean and deviation of the training rows; constant columns only centred."""
+        """The rows of each part, scaled by the training mean and deviation; constant columns are only centred."""
         mean, deviation = self.X[train].mean(axis=0), self.X[train].std(axis=0)
         constant = self.X[train].min(axis=0) == self.X[train].max(axis=0)
         scale = np.where(constant | (deviation == 0), 1.0, deviation)
@@ -63,7 +63,7 @@ class LabelledArray:
 
 @dataclass(frozen=True)
 class DataSet:
-    """One known data set; None for what is not known of it."""
+    """One known data set; unknown properties are None."""
 
     name: str
     title: str
@@ -96,7 +96,7 @@ SETS = _read_table()
 
 
 def named(name: str) -> DataSet:
-    """What is known of the data set of this name."""
+    """The known data set of this name."""
     if name not in SETS:
         raise AddmlError(f"{name!r} is not a known data set.{did_you_mean(name.lower(), SETS)} {LIST}")
     return SETS[name]
@@ -108,7 +108,7 @@ def names(collection: str | None = None, group: str | None = None) -> list[str]:
 
 
 def known(given: Sequence[str]) -> list[str]:
-    """The named sets, in any case and separated by commas; an unknown one is an error."""
+    """The sets of comma-separated names, in upper or lower case; an unknown name is an error."""
     found = [part.strip().lower() for text in given for part in text.split(",") if part.strip()]
     if given and not found:
         raise AddmlError(f"--sets names none. {LIST}")
@@ -180,7 +180,7 @@ def size(name: str) -> tuple[int, int]:
 
 
 def read(one: DataSet, path: Path) -> LabelledArray:
-    """The data set of a file, with its hash, shape and share of anomalies checked where they are known."""
+    """The data set of a file, after checking its hash, shape and share of anomalies where they are known."""
     _check_hash(one, path)
     try:
         X, y = READERS[path.suffix](path)
@@ -240,7 +240,7 @@ READERS = {".mat": _read_mat, ".npz": _read_npz, ".gz": _read_text}
 
 
 def pull(names: Iterable[str], mirror: str | None = None, report: Callable[[str], None] = logger.info) -> None:
-    """Download and verify the data sets that are not there; failures are raised after the others are done."""
+    """Download and verify missing data sets; failures are raised after all others are done."""
     failed = []
     for one in [named(name) for name in names]:
         try:
@@ -305,7 +305,7 @@ def _download(one: DataSet, mirror: str | None, file: Path) -> None:
 
 
 def address_of(one: DataSet, mirror: str | None = None) -> str:
-    """Where the original file is: at its source, or under the same path of a mirror (or ADDML_MIRROR)."""
+    """The address of the original file: its source, or the same path on a mirror (or ADDML_MIRROR)."""
     if one.address is None:
         raise DataSetError(
             f"{one.name}: cannot be downloaded, {one.title} has no address. ADDML_DATA names a folder that holds "

@@ -1,4 +1,4 @@
-"""One task: a case on a set by the protocol, or timed on drawn tables and with distillation and mining on or off."""
+"""One task: a case on a set by the protocol, or timed on generated tables with distillation and mining on or off."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ load = lru_cache(maxsize=2)(datasets.load)
 
 @dataclass(frozen=True)
 class Fit:
-    """One fit: its training rows and the fold that was held out."""
+    """One fit: its training rows and the held-out fold."""
 
     seed: int
     fold: int
@@ -69,7 +69,7 @@ def fits(y: np.ndarray) -> list[Fit]:
 
 @dataclass(frozen=True)
 class Case:
-    """A method with changes of its settings, and the name by which tables and figures show it."""
+    """A method with changed settings, and its name in tables and figures."""
 
     method: str
     variant: str = ""
@@ -86,12 +86,12 @@ def new_detector(case: Case, machine: Machine, *, one_class: bool, seed: int) ->
 
 
 def rows_for(method: str, data: Data, fit: Fit, part: np.ndarray) -> Any:
-    """Rows as the method takes them: ADDML has its own preprocessing, the others get them standardised."""
+    """Rows as the method takes them: ADDML has its own preprocessing, other methods get standardised rows."""
     return data.rows(part) if method in OWN else data.standardised(fit.train, part)[0]
 
 
 def fit_each(method: str, data: Data, planned: Sequence[Fit], detectors: Iterable[Any]) -> Iterator[Fitted]:
-    """The detectors, each fitted when it is asked for."""
+    """The detectors, each fitted when it is requested."""
     for fit, detector in zip(planned, detectors, strict=True):
         rows = rows_for(method, data, fit, fit.train)
         began = time.perf_counter()
@@ -117,7 +117,7 @@ def results(method: str, data: Data, planned: Sequence[Fit], fitted: Iterable[Fi
 
 
 def run_case(case: Case, data: Data, machine: Machine) -> list[Row]:
-    """Fit and test by the whole protocol; ADDML's eighteen fits share one training call where they can."""
+    """Fit and test by the whole protocol; ADDML's eighteen fits share one training call if possible."""
     rivals.check(data.y, data.name)
     planned, together = fits(data.y), trains_together(case, data)
     detectors = (new_detector(case, machine, one_class=fit.one_class, seed=fit.random_state) for fit in planned)
@@ -159,18 +159,18 @@ def timed_cases(methods: Sequence[str], own_sets: Sequence[str], runtime: Mappin
 
 
 def drawn_name(rows: int, columns: int) -> str:
-    """A drawn table by its size."""
+    """The name of a generated table of this size."""
     return f"{DRAWN}{rows}x{columns}"
 
 
 def timed_size(name: str) -> tuple[int, int]:
-    """Rows and columns of a drawn table, or of a set."""
+    """Rows and columns of a generated table, or of a set."""
     found = re.fullmatch(rf"{DRAWN}(\d+)x(\d+)", name)
     return datasets.size(name) if found is None else (int(found[1]), int(found[2]))
 
 
 def timed_data(name: str) -> LabelledArray:
-    """A drawn table with SCORED more rows than its name says, to be scored; or a set."""
+    """A generated table with SCORED additional rows for scoring; or a set."""
     if not name.startswith(DRAWN):
         return load(name)
     rows, columns = timed_size(name)
@@ -178,7 +178,7 @@ def timed_data(name: str) -> LabelledArray:
 
 
 def drawn_table(rows: int, columns: int) -> LabelledArray:
-    """Rows around a subspace of a quarter of the columns, a few of them anywhere."""
+    """Rows near a subspace with a quarter of the dimensions, and a few anywhere."""
     random = np.random.default_rng([rows, columns])
     inner = max(1, columns // 4)
     X = random.normal(size=(rows, inner)) @ random.normal(size=(inner, columns)) / inner**0.5

@@ -1,4 +1,4 @@
-"""The figures, by matplotlib (extra `plots`), as SVG and PNG in memory."""
+"""The figures as SVG and PNG in memory, drawn by matplotlib (extra `plots`)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STYLE: dict[Any, Any] = {
 
 
 def rendered(name: str, draw: Callable[[], Figure]) -> dict[str, bytes]:
-    """The figure in every format by the names of its files."""
+    """The figure in every format, by file name."""
     try:
         import matplotlib
     except ImportError as error:
@@ -54,7 +54,7 @@ def rendered(name: str, draw: Callable[[], Figure]) -> dict[str, bytes]:
 
 
 def _new(width: float, height: float, rows: int = 1, columns: int = 1, **more: Any) -> tuple[Figure, np.ndarray]:
-    """A figure of a size in inches, and its axes (rows, columns)."""
+    """A new figure, its size in inches, and its axes (rows, columns)."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
@@ -88,7 +88,7 @@ def _band(axes: Axes, places: Iterable[tuple[float, np.ndarray]], label: str, co
 
 
 def critical_differences(rankings: Mapping[str, Ranking]) -> Figure:
-    """Mean ranks on a line for each setting, best to the left; a bar joins methods that are not told apart."""
+    """Mean ranks on a line per setting, best on the left; a bar joins methods that do not differ significantly."""
     figure, axes = _new(7.0, 2.3 * len(rankings), len(rankings))
     for one, (setting, ranking) in zip(axes[:, 0], rankings.items(), strict=True):
         _ranks(one, setting, ranking)
@@ -125,7 +125,7 @@ def _ranks(axes: Axes, setting: str, ranking: Ranking) -> None:
 
 
 def runtime(plan: Plan, rows: Sequence[Row]) -> Figure:
-    """Seconds to fit and to score against rows and columns, logarithmic."""
+    """Seconds to fit and to score against rows and columns, on logarithmic axes."""
     figure, axes = _new(8.4, 6.0, 2, 2, sharex="col")
     methods = [case.method for case in plan.cases]
     for column, what in enumerate((experiment.BY_ROWS, experiment.BY_COLUMNS)):
@@ -165,7 +165,7 @@ class Space:
 
 
 def metric_space(data: LabelledArray, device: str = "cpu") -> Space:
-    """The embeddings of all rows by the untrained network, and by the one that training makes of it."""
+    """The embeddings of all rows by the untrained and by the trained network."""
     from addml.detector import ADDML
 
     untrained = ADDML.paper(epochs=1, learning_rate=NEXT_TO_NOTHING, random_state=SEED, device=device).fit(data.X)
@@ -176,7 +176,7 @@ def metric_space(data: LabelledArray, device: str = "cpu") -> Space:
 
 
 def projected(embeddings: np.ndarray, center: np.ndarray) -> np.ndarray:
-    """The two leading principal directions of embeddings (n, w) around the centre, each signed to be reproducible."""
+    """Embeddings (n, w) on their two leading principal directions around the centre, with reproducible signs."""
     moved = embeddings.astype(float) - center
     directions = np.linalg.svd(moved, full_matrices=False)[2][:2]
     signs = np.sign(directions[np.arange(len(directions)), np.abs(directions).argmax(axis=1)])
@@ -184,7 +184,7 @@ def projected(embeddings: np.ndarray, center: np.ndarray) -> np.ndarray:
 
 
 def space(found: Space) -> Figure:
-    """Both pictures of the metric space; each has a scale of its own, which its title tells."""
+    """Both pictures of the metric space, each with its own scale, stated in the title."""
     figure, axes = _new(8.0, 3.8, 1, 2)
     pictures = {"before training": found.before, "after training": found.after}
     for one, (stage, points), auc in zip(axes[0], pictures.items(), found.auc, strict=True):

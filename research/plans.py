@@ -1,4 +1,4 @@
-"""What each experiment does, from its .toml file: sets, methods and their settings."""
+"""The sets, methods and settings of each experiment, from its .toml file."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class Task:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """By which its stored rows are found."""
+        """The key of its stored rows."""
         return run_store.key_of(self.row())
 
     def row(self) -> Row:
-        """What all its rows have in common."""
+        """The values that all its rows share."""
         return {
             "experiment": self.experiment,
             "set": self.set,
@@ -80,13 +80,13 @@ class Task:
         return experiment.timed_size(self.set) if self.timed else datasets.size(self.set)
 
     def work(self) -> int:
-        """About how long it takes, in microseconds."""
+        """A rough estimate of its microseconds."""
         rows, columns = self.size()
         by_square = BY_SQUARE.get(self.case.method)
         return rows**2 // by_square if by_square else rows * (columns + 64)
 
     def run(self, machine: Machine) -> list[Row]:
-        """Its results."""
+        """Run it and return its results."""
         if self.timed:
             found = experiment.time_case(self.case, experiment.timed_data(self.set), machine)
         else:
@@ -118,7 +118,7 @@ class Plan:
 
     @property
     def methods(self) -> list[str]:
-        """The methods of its cases; the metric space is the paper's."""
+        """The methods of its cases; the figure of the metric space uses the paper's detector."""
         return [PAPER] if self.kind == "space" else [case.method for case in self.cases]
 
     def tasks(self) -> list[Task]:
@@ -160,14 +160,14 @@ def load(name: str) -> Plan:
 
 
 def _in_paper(document: dict[str, Any]) -> dict[str, str]:
-    """What the paper's Table II calls each case that it has figures for."""
+    """The names in the paper's Table II of the cases that it has figures for."""
     if "methods" in document:
         return {method: method for method in document["methods"] if method in paper()["table2"]["methods"]}
     return {one["variant"]: one["paper"] for one in document.get("cases", ()) if "paper" in one}
 
 
 def _cases(document: dict[str, Any]) -> list[Case]:
-    """Methods as they are, cases with settings of their own, or one setting in equal steps up to 1."""
+    """Plain methods, cases with their own settings, or one setting in equal steps up to 1."""
     if "sweep" in document:
         method, setting, steps = (document["sweep"][name] for name in ("method", "setting", "steps"))
         values = [step / steps for step in range(1, steps + 1)]
@@ -185,12 +185,12 @@ def paper() -> dict[str, Any]:
 
 
 def method_title(name: str) -> str:
-    """The method as the paper's table calls it, else by its name."""
+    """The method's name in the paper's table, otherwise its own."""
     return TITLES.get(name, name)
 
 
 def effective_settings(case: Case) -> dict[str, Any]:
-    """Every setting of a method by its value, with what one-class data changes."""
+    """Every setting of a method, and those that one-class data changes."""
     if case.method not in OWN:
         arguments = signature(METHODS[case.method].learn).parameters.values()
         own = {one.name: one.default for one in arguments if one.kind is Parameter.KEYWORD_ONLY}
@@ -209,7 +209,7 @@ def _detector_settings(case: Case, one_class: bool) -> dict[str, Any]:
 
 
 def _table_settings(config: Config) -> dict[str, Any]:
-    """The settings with those that are left to the encoder or to the kind of rows, for rows of a table."""
+    """The settings for a table, with the defaults of its encoder and scorer filled in."""
     encoder, scaling = config.encoder_for(None), "robust" if config.robust else "standard"
     if isinstance(encoder, MLP) and encoder.hidden is None:
         encoder = replace(encoder, hidden=HIDDEN)

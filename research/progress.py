@@ -1,4 +1,4 @@
-"""How tasks of an experiment go on, and wrong names as wrong usage."""
+"""Progress of an experiment's tasks, and wrong names as wrong usage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from addml.pipeline.batches import Ended
 
 @contextmanager
 def task_progress(name: str, total: int, screen: Screen, failures: list[str]) -> Iterator[Callable[[Ended], None]]:
-    """What to call when a task ends: it advances a bar, or prints a line if standard error is not a terminal."""
+    """A callback for the end of a task: it advances a bar, or prints a line if standard error is not a terminal."""
     with _bar(name, total, screen) as show:
         left = total
 

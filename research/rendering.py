@@ -1,4 +1,4 @@
-"""A table of results, and the same as Markdown, LaTeX or CSV: the best in bold, the paper's figure in brackets."""
+"""A table of results as Markdown, LaTeX or CSV: the best in bold, the paper's figure in brackets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "^": r"\^{}", "–": "-
 
 @dataclass(frozen=True)
 class Cell:
-    """Text, or a figure with its spread, the paper's figure and whether it is the best of its line."""
+    """Text, or a figure with its spread, the paper's figure, and whether it is the best in its line."""
 
     text: str = ""
     value: float | None = None
@@ -48,7 +48,7 @@ class Grid:
 
 
 def with_best(cells: Sequence[Cell], lowest: bool = False) -> list[Cell]:
-    """The cells, with the best figure marked, and others that read the same."""
+    """The cells with the best figure marked, and all that round to it."""
     figures = [round(cell.value, cell.digits) for cell in cells if cell.value is not None]
     if len(figures) < 2:
         return list(cells)
@@ -57,7 +57,7 @@ def with_best(cells: Sequence[Cell], lowest: bool = False) -> list[Cell]:
 
 
 def cell_text(cell: Cell, bold: Callable[[str], str] = str, spread: str = "") -> str:
-    """The figure, bold if best, its spread after the sign `spread` if one is given, the paper's in brackets."""
+    """The figure, bold if best, with its spread after the sign `spread` (if given) and the paper's in brackets."""
     if cell.value is None:
         text = cell.text
     else:
@@ -103,7 +103,7 @@ def _tex(text: str) -> str:
 
 
 def comma_separated(grid: Grid) -> str:
-    """Figures in full: a column of the mean, and beside it the spread and the paper's figure if there are any."""
+    """Unrounded figures: a column of means, followed by spread and paper's figure if there are any."""
     columns: list[list[str]] = []  # each with its head
     for head, cells in zip(grid.heads, grid.columns, strict=True):
         columns.append([head, *(_full(cell.value) if cell.value is not None else cell.text for cell in cells)])
@@ -121,7 +121,7 @@ def _full(value: float | None) -> str:
 
 
 def _repeated(names: Sequence[str]) -> list[str]:
-    """Names of sets, which stand only on the first of their lines, on all of them."""
+    """The lines with the name of the set, shown only on its first line, repeated on all."""
     found: list[str] = []
     for text in names:
         found.append(text or (found[-1] if found else ""))

@@ -1,4 +1,4 @@
-"""One experiment from its plan to files: run what is not stored yet, then write its tables, figures and page."""
+"""One experiment from plan to files: run what is not stored yet, then write tables, figures and the page."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class Choice:
     run_tasks: Callable[..., Any] = run_tasks  # in processes of this machine, or on a cluster
 
     def takes(self, name: str, method: str) -> bool:
-        """Whether a method on a set is chosen."""
+        """Whether this method on this set was chosen."""
         return (not self.sets or name in self.sets) and (not self.methods or method in self.methods)
 
 
 def check(chosen: Sequence[Plan], choice: Choice) -> None:
-    """Raise for a set or a method that no experiment has: nothing would be run for it."""
+    """Raise if no experiment has a chosen set or method, since nothing would run for it."""
     owned = {
         "--sets": (choice.sets, {name for plan in chosen for name in plan.sets}),
         "--methods": (choice.methods, {name for plan in chosen for name in plan.methods}),
@@ -72,7 +72,7 @@ def check(chosen: Sequence[Plan], choice: Choice) -> None:
 
 
 def waiting(plan: Plan, folder: Path, choice: Choice) -> list[Task]:
-    """The tasks to run: available, chosen and not stored yet; the longest first, so that processes end together."""
+    """The tasks to run: available, chosen and not stored yet, the longest first so that processes end together."""
     done = set() if choice.again else {key_of(row) for row in stored(plan, folder)}
     chosen = [
         task
@@ -89,7 +89,7 @@ def run(
     choice: Choice,
     on_end: Callable[[Ended], None] = lambda ended: None,
 ) -> None:
-    """Run the tasks and store the rows of each as it ends; timed tasks have the machine to themselves."""
+    """Run the tasks and store the rows of each as it ends; timed tasks run one at a time."""
     store, jobs = Store(folder, plan.name), 1 if plan.kind == "runtime" else choice.jobs
     about = {"versions": json.dumps(versions(*RIVAL_PACKAGES)), "command": choice.command}
     try:
@@ -102,7 +102,7 @@ def run(
 
 
 def stored(plan: Plan, folder: Path) -> list[Row]:
-    """The rows that belong to the plan as it is now; those of earlier settings do not count."""
+    """The rows of the plan with its current settings, without those of earlier settings."""
     wanted = {task.key: task.row() for task in plan.tasks()}
     rows = [row for row in Store(folder, plan.name).rows() if key_of(row) in wanted]
     own = [row for row in rows if agree(row["settings"], wanted[key_of(row)]["settings"])]
@@ -111,7 +111,7 @@ def stored(plan: Plan, folder: Path) -> list[Row]:
 
 
 def _borrowed(plan: Plan, wanted: Sequence[Row], folder: Path) -> list[Row]:
-    """The same fits, of the experiment that the plan borrows from."""
+    """The same fits in the experiment from which the plan borrows."""
     lent = Store(folder, plan.more["borrows"]).rows() if "borrows" in plan.more else []
     by_fit: dict[tuple[str, str], list[Row]] = {}
     for row in lent:
@@ -124,7 +124,7 @@ def _borrowed(plan: Plan, wanted: Sequence[Row], folder: Path) -> list[Row]:
 
 
 def grids(plan: Plan, rows: Sequence[Row]) -> dict[str, Grid]:
-    """The tables of an experiment by name, those that have lines."""
+    """The non-empty tables of an experiment by name."""
     made = GRIDS[plan.kind](plan, rows) if rows else {}
     return {plan.name + (f"-{what}" if what else ""): grid for what, grid in made.items() if grid.lines}
 
@@ -149,7 +149,7 @@ GRIDS: dict[str, Callable[[Plan, Sequence[Row]], dict[str, Grid]]] = {
 
 
 def files(plan: Plan, rows: Sequence[Row], choice: Choice) -> Files:
-    """The tables and figures of the rows, by the names of their files."""
+    """The tables and figures of the rows, by file name."""
     if plan.kind == "space":
         return _space_files(plan, choice)
     made = {
@@ -163,7 +163,7 @@ def files(plan: Plan, rows: Sequence[Row], choice: Choice) -> Files:
 
 
 def _drawings(plan: Plan, rows: Sequence[Row]) -> dict[str, Callable[[], Figure]]:
-    """The figures of an experiment by name, each drawn by a call."""
+    """The figures of an experiment by name, as functions that draw them."""
     if rows and plan.kind == "comparison":
         found = tables.rankings(plan, rows)
         return {f"{plan.name}-ranks": lambda: figures.critical_differences(found)} if found else {}
@@ -174,7 +174,7 @@ def _drawings(plan: Plan, rows: Sequence[Row]) -> dict[str, Callable[[], Figure]
 
 
 def drawn(name: str, draw: Callable[[], Figure]) -> Files:
-    """The figure's files, or none and a warning if matplotlib is not installed."""
+    """The figure's files; none, with a warning, if matplotlib is not installed."""
     try:
         return figures.rendered(name, draw)
     except ImportError as error:
@@ -200,7 +200,7 @@ def _space_files(plan: Plan, choice: Choice) -> Files:
 
 
 def write_files(plan: Plan, folder: Path, files: Files) -> None:
-    """Write tables and figures, and remove those of earlier runs of the experiment that no longer belong to it."""
+    """Write tables and figures, and remove obsolete ones of earlier runs."""
     for name, content in files.items():
         write_whole(folder / name, content)
     if plan.kind != "space":
@@ -214,7 +214,7 @@ def write_files(plan: Plan, folder: Path, files: Files) -> None:
 
 
 def page(folder: Path) -> str:
-    """Markdown that stands beside the folder of results: every experiment that was run."""
+    """The Markdown page next to the folder of results: every experiment that was run."""
     parts = [HEAD.format(folder=folder.name)]
     for name in plans.NAMES:
         if any((folder / f"{name}{ending}").exists() for ending in (".parquet", ".svg")):

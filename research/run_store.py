@@ -1,8 +1,8 @@
-"""Stored results: one row of a Parquet file a run, written so that a stopped experiment can resume.
+"""Stored results: one row of a Parquet file per run, written so that a stopped experiment can resume.
 
-Every finished task becomes a small file of its own in NAME.parts, which appears whole or not at all. Gathering
-joins them into NAME.parquet and then removes them; whatever ends a run in between, no row is lost or counted twice.
-One run at a time may write to a folder.
+Every finished task becomes a small file in NAME.parts, written whole or not at all. Gathering joins them into
+NAME.parquet and then removes them. If a run is killed in between, no row is lost or counted twice. Only one run at a
+time may write to a folder.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from addml.errors import AddmlError
 from addml.io.write import write_table
 from addml.pipeline.rivals import Row
 
-KEY = ("set", "method", "variant")  # what tells a task; its rows are replaced together
-NEEDED = (*KEY, "setting", "settings", "auc", "ap")  # without which rows are no results
+KEY = ("set", "method", "variant")  # these identify a task; its rows are replaced together
+NEEDED = (*KEY, "setting", "settings", "auc", "ap")  # required of every row
 TEXT, WHOLE, REAL = "string", "int64", "double"
 COLUMNS = {
     "experiment": TEXT,
@@ -48,12 +48,12 @@ COLUMNS = {
 
 
 def settings_text(settings: Mapping[str, Any]) -> str:
-    """Settings as JSON, the same for the same settings."""
+    """Settings as JSON, identical for equal settings."""
     return json.dumps(dict(settings), sort_keys=True)
 
 
 def agree(one: str, other: str) -> bool:
-    """Whether two texts of settings say the same of whatever both name: a setting that is new changes no old run."""
+    """Whether two texts of settings agree on the settings in both: a new setting does not invalidate old runs."""
     first, second = json.loads(one), json.loads(other)
     return all(first[name] == second[name] for name in first.keys() & second.keys())
 
@@ -64,7 +64,7 @@ def key_of(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def label_of(row: Mapping[str, Any]) -> str:
-    """What its case is called in tables."""
+    """The name of its case in tables."""
     return str(row["variant"] or row["method"])
 
 
@@ -72,18 +72,18 @@ class Store:
     """The runs of one experiment in a folder."""
 
     def __init__(self, folder: Path, name: str) -> None:
-        """Nothing is written before the first part."""
+        """Writes nothing before the first part."""
         self.file, self.parts = folder / f"{name}.parquet", folder / f"{name}.parts"
 
     def rows(self) -> list[Row]:
-        """All rows, gathered or not; of a task run again, the newest."""
+        """All rows, gathered or not; of a repeated task, the newest."""
         found: dict[tuple[str, ...], list[Row]] = {}
         for file in [self.file, *sorted(self.parts.glob("*.parquet"))]:
             found |= _by_task(_read(file))
         return [row for rows in found.values() for row in rows]
 
     def add(self, rows: Sequence[Row]) -> None:
-        """Keep the rows of one finished task."""
+        """Store the rows of one finished task."""
         self.parts.mkdir(parents=True, exist_ok=True)
         name = hashlib.sha256("\n".join(key_of(rows[0])).encode()).hexdigest()[:16]
         _write(self.parts / f"{name}.parquet", rows)

@@ -18,7 +18,7 @@ ALPHA = 0.05
 
 @dataclass(frozen=True)
 class Ranking:
-    """Mean ranks of the methods, Friedman's test of all being equal, and how far ranks must differ to tell."""
+    """Mean ranks of the methods, Friedman's test that all are equal, and the critical difference of ranks."""
 
     methods: tuple[str, ...]
     sets: int
@@ -38,7 +38,7 @@ class Ranking:
 
 
 def rank(methods: Sequence[str], scores: np.ndarray) -> Ranking | None:
-    """The ranking of methods by scores (sets, methods); None where there are too few of either to tell."""
+    """The ranking of methods by scores (sets, methods); None with too few of either."""
     from scipy.stats import friedmanchisquare
 
     count, k = scores.shape
@@ -57,7 +57,7 @@ def ranks(scores: np.ndarray) -> np.ndarray:
 
 
 def critical_difference(methods: int, sets: int, alpha: float = ALPHA) -> float:
-    """Nemenyi's: mean ranks that differ by less are not told apart."""
+    """Nemenyi's critical difference: smaller differences of mean ranks are not significant."""
     from scipy.stats import studentized_range
 
     q = float(studentized_range.ppf(1 - alpha, methods, math.inf)) / math.sqrt(2)
@@ -66,7 +66,7 @@ def critical_difference(methods: int, sets: int, alpha: float = ALPHA) -> float:
 
 @dataclass(frozen=True)
 class Duel:
-    """One method against another over sets, by Wilcoxon's signed ranks; p is corrected for several duels by Holm."""
+    """One method against another over sets by Wilcoxon's signed ranks, with p corrected by Holm."""
 
     method: str
     against: str
@@ -77,7 +77,7 @@ class Duel:
 
 
 def duels(methods: Sequence[str], scores: np.ndarray, against: str) -> list[Duel]:
-    """Every other method against one."""
+    """Every other method against one, by Wilcoxon's test."""
     if against not in methods or len(scores) < 2:
         return []
     own = scores[:, list(methods).index(against)]

@@ -1,4 +1,4 @@
-"""Stored runs to tables: comparisons, tests of chance, ablations, sweeps and seconds."""
+"""Stored runs to tables: comparisons, significance tests, ablations, sweeps and seconds."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ def comparison(plan: Plan, rows: Sequence[Row], measure: str = "auc") -> Grid:
 
 
 def complete_sets(plan: Plan, runs: Mapping[Place, np.ndarray]) -> list[str]:
-    """The sets that averages and ranks go over: those with runs of every method that was run at all."""
+    """The sets for averages and ranks: those with runs of every method that has any."""
     wanted = [(setting, label) for setting in SETTINGS for label in labels_run(plan, runs)]
     names = [name for name in plan.sets if name not in plan.apart]
     return [name for name in names if wanted and all((name, *place) in runs for place in wanted)]
 
 
 def labels_run(plan: Plan, runs: Mapping[Place, np.ndarray]) -> list[str]:
-    """The cases of which there is any run, in the plan's order."""
+    """The cases with any run, in the plan's order."""
     found = {place[2] for place in runs}
     return [label for label in plan.labels if label in found]
 
 
 def _paper_table2(plan: Plan) -> dict[Place, float]:
-    """The paper's figures by the labels under which the plan has the paper's methods."""
+    """The paper's figures by the plan's labels."""
     table, methods = plans.paper()["table2"], plan.more["paper"]
     return {
         (name, setting, label): values[table["methods"].index(method)]
@@ -137,12 +137,12 @@ def score_matrix(
 def _notes(plan: Plan, there: Container[str], whole: Sequence[str]) -> tuple[str, ...]:
     notes = [f"Averages and ranks are over {len(whole)} set{'' if len(whole) == 1 else 's'}."]
     if marked := [name for name in plan.apart if name in there]:
-        notes.append(f"* {_titles(marked)}: shown, and in no average, since it is not the paper's set.")
+        notes.append(f"* {_titles(marked)}: shown but not averaged, as it is not one of the paper's sets.")
     if partial := [name for name in plan.sets if name in there and name not in (*whole, *plan.apart)]:
-        notes.append(f"Not run with every method, so in no average: {_titles(partial)}.")
+        notes.append(f"Not averaged, as some methods are missing: {_titles(partial)}.")
     absent = [name for name in plan.sets if name not in there]
     if missing := [name for name in absent if not datasets.available(name)]:
-        notes.append(f"Missing, being not available on the machine that ran this: {_titles(missing)}.")
+        notes.append(f"Missing on the machine that ran this: {_titles(missing)}.")
     if waiting := [name for name in absent if name not in missing]:
         notes.append(f"Available and not run yet: {_titles(waiting)}.")
     return tuple(notes)
@@ -152,11 +152,11 @@ def _titles(names: Iterable[str]) -> str:
     return ", ".join(map(datasets.title, names))
 
 
-# Is it chance? ----------------------------------------------------------------------------------------------
+# Significance -----------------------------------------------------------------------------------------------
 
 
 def rankings(plan: Plan, rows: Sequence[Row]) -> dict[str, Ranking]:
-    """Friedman's and Nemenyi's tests for each setting with sets enough."""
+    """Friedman's and Nemenyi's tests for each setting with enough sets."""
     runs = percents(rows)
     methods, names = labels_run(plan, runs), complete_sets(plan, runs)
     found = {setting: rank(methods, score_matrix(setting, methods, names, runs)) for setting in SETTINGS}
@@ -203,7 +203,7 @@ def _duel_line(setting: str, one: Duel) -> tuple[Cell, ...]:
 
 
 def ablation(plan: Plan, rows: Sequence[Row]) -> Grid:
-    """Variants against settings: of one set, or the mean over all that ran in full."""
+    """Variants against settings: of one set, or means over all complete sets."""
     runs, variants = percents(rows), [case.variant for case in plan.cases]
     names = [
         name
@@ -222,7 +222,7 @@ def ablation(plan: Plan, rows: Sequence[Row]) -> Grid:
 
 
 def _paper_variant(plan: Plan, names: Sequence[str], setting: str, variant: str) -> float | None:
-    """The paper's figure for a variant: of Table I, or the mean over the same sets of a method of Table II."""
+    """The paper's figure for a variant: from Table I, or a method's mean in Table II over the same sets."""
     if variant in plan.more["paper"] and names:
         table = _paper_table2(plan)
         return float(np.mean([table[name, setting, variant] for name in names]))
@@ -258,7 +258,7 @@ def sweep(plan: Plan, rows: Sequence[Row]) -> Grid:
 
 
 def seconds_of_fits(plan: Plan, rows: Sequence[Row]) -> Grid:
-    """Seconds of all fits of each set by each method, as the comparison took them."""
+    """Seconds of all fits of each set by each method, from the comparison's runs."""
     labels = plan.labels
     names = [name for name in plan.sets if any(row["set"] == name for row in rows)]
     lines = [(Cell(datasets.title(name)), *(_seconds(_fits(rows, name, one)) for one in labels)) for name in names]
@@ -285,7 +285,7 @@ def _seconds(found: Sequence[float]) -> Cell:
 
 
 def runtime(plan: Plan, rows: Sequence[Row]) -> dict[str, Grid]:
-    """Fitting and scoring against rows and columns, and what distillation and mining save."""
+    """Seconds to fit and score against rows and columns, and the savings by distillation and mining."""
     found = {}
     for what in (experiment.BY_ROWS, experiment.BY_COLUMNS):
         for words, seconds in (("fit", "fit_seconds"), ("score", "score_seconds")):

@@ -17,7 +17,7 @@ from addml.model import Model
 
 @dataclass(frozen=True)
 class Fitted:
-    """One of the fits: it scores as the detector fitted alone would."""
+    """One of the fits; it scores exactly like a detector fitted alone."""
 
     model: Model
     anomaly_scores_: np.ndarray
@@ -30,7 +30,7 @@ class Fitted:
 
 
 def fit_together(detectors: Sequence[ADDML], tables: Sequence[np.ndarray]) -> list[Fitted]:
-    """Fit detectors that differ in nothing but `addml.fit.OWN`, each to its own table of numbers."""
+    """Fit detectors that differ only in `addml.fit.OWN`, each to its own numeric table."""
     configs = [Config.resolve(detector.get_params(deep=False)) for detector in detectors]
     trained = fit_many([Fit(config, X) for config, X in zip(configs, tables, strict=True)])
     device, threads = resolve_device(detectors[0].device), max_threads(detectors[0].n_jobs)

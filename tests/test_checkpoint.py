@@ -183,14 +183,14 @@ def test_another_filter_of_the_same_files_is_refused(tmp_path, stop):
 
 def test_rows_that_are_in_no_files_are_not_kept_a_checkpoint_of(tmp_path):
     table = pa.table(list(np.random.default_rng(0).normal(size=(4, 9000))), names=list("abcd"))
-    with pytest.raises(ValueError, match="InMemoryDataset with a checkpoint: its rows are in no files"):
+    with pytest.raises(ValueError, match="InMemoryDataset with a checkpoint: its rows are not in files"):
         detector().fit(dataset.dataset(table), checkpoint=tmp_path / "kept", memory="1MiB")
     assert not (tmp_path / "kept").exists()
 
 
 @pytest.mark.parametrize("name", ["checkpoint", "scratch"])
 def test_an_empty_path_is_no_folder(X, name):
-    with pytest.raises(ValueError, match=f"{name}='' names no folder"):
+    with pytest.raises(ValueError, match=f"{name}='' is empty"):
         detector().fit(X, **{name: ""})
 
 
@@ -204,7 +204,7 @@ def test_a_large_table_is_refused_before_it_is_looked_through(tmp_path, stop, mo
     monkeypatch.setattr("addml.disk_fit.Census.take", lambda *arguments: pytest.fail("was looked through"))
     with pytest.raises(CheckpointError, match="epochs=6, now it is 7"):
         detector(epochs=7).fit(tmp_path / "one.parquet", checkpoint=tmp_path / "kept", memory="1MiB")
-    message = "another run is at work"
+    message = "another run is using it"
     with open_checkpoint(tmp_path / "other", {"random_state": 0}), pytest.raises(CheckpointError, match=message):
         detector().fit(tmp_path / "one.parquet", checkpoint=tmp_path / "other", memory="1MiB")
 
@@ -219,7 +219,7 @@ def test_a_fit_that_fails_before_its_first_epoch_leaves_no_checkpoint(tmp_path):
 
 
 def test_a_second_run_is_refused(X, tmp_path):
-    message = rf"another run is at work with it \(process {os.getpid()}\); wait"
+    message = rf"another run is using it \(process {os.getpid()}\); wait"
     with open_checkpoint(tmp_path / "kept", {"random_state": 0}), pytest.raises(CheckpointError, match=message):
         detector().fit(X, checkpoint=tmp_path / "kept")
     detector().fit(X, checkpoint=tmp_path / "kept")
@@ -232,12 +232,12 @@ def test_a_damaged_checkpoint_is_refused(X, tmp_path, stop, damage):
         detector().fit(X, checkpoint=tmp_path / "kept")
     go_on()
     damage(tmp_path / "kept" / "model.json")
-    with pytest.raises(CheckpointError, match=r"is no whole checkpoint .* or remove the folder to begin anew"):
+    with pytest.raises(CheckpointError, match=r"is not a complete checkpoint .* or remove the folder to start again"):
         detector().fit(X, checkpoint=tmp_path / "kept")
 
 
 def test_a_seed_is_needed(X, tmp_path):
-    with pytest.raises(ValueError, match="random_state=None with a checkpoint: give a whole number"):
+    with pytest.raises(ValueError, match="random_state=None: with a checkpoint, give a whole number"):
         detector(random_state=None).fit(X, checkpoint=tmp_path / "kept")
 
 

@@ -188,7 +188,7 @@ def test_what_looks_at_rows_takes_none_on_disk(table, tmp_path):
         fitted = quick(epochs=1).fit(rows)
         for source in (tmp_path, str(tmp_path / "0.parquet"), dataset.dataset(tmp_path)):
             for look in (fitted.transform, fitted.explain, fitted.nearest_normal):
-                with pytest.raises(TypeError, match="is a table on disk, which fit, the methods that score"):
+                with pytest.raises(TypeError, match="is a table on disk, which only fit, write_scores"):
                     look(source)
 
 
@@ -236,14 +236,14 @@ def test_a_disk_that_fills_leaves_neither_files_nor_a_model(folder, tmp_path, mo
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr("addml.arrays.shutil.disk_usage", lambda folder: usage(10**9, 10**9, 1000))
     detector = quick()
-    with pytest.raises(ScratchError, match=r"are needed for prepared rows .*--scratch"):
+    with pytest.raises(ScratchError, match=r"prepared rows need .*--scratch"):
         detector.fit(folder, scratch=tmp_path, memory=SMALL)
     assert list(tmp_path.iterdir()) == []
     assert not hasattr(detector, "threshold_")
 
 
 def test_no_folder_for_scratch(folder, tmp_path):
-    with pytest.raises(ValueError, match="is no folder; make it, or name another"):
+    with pytest.raises(ValueError, match="is not a folder; create it, or give another"):
         quick().fit(folder, scratch=tmp_path / "none", memory=SMALL)
 
 
@@ -265,7 +265,7 @@ def test_a_folder_that_changes_between_epochs_is_noticed(table, tmp_path, monkey
 
 @pytest.mark.parametrize("memory", ["2 gigs", 0, -1, None, 1.5, "1KiB", True])
 def test_a_size_of_memory_that_is_none(memory):
-    with pytest.raises(ValueError, match=r"memory=.* must be a size of memory of at least 1 MiB"):
+    with pytest.raises(ValueError, match=r"memory=.* must be a memory size of at least 1 MiB"):
         ADDML().fit(np.zeros((5, 2)), memory=memory)
 
 

@@ -19,6 +19,7 @@ from safetensors.numpy import save as to_bytes
 
 import addml
 from addml import MLP, InstanceCloseness, model_file
+from addml.io import write
 from addml.model_file import ModelFileError
 from addml.scoring import KNN, Views
 
@@ -54,7 +55,7 @@ def test_the_columns_that_name_a_row_go_with_the_model(detector, saved):
     assert addml.load(saved).model_.ids == ("order", "line")
     for wrong in (3, None):
         rewrite(saved, ids=wrong)
-        with pytest.raises(ModelFileError, match="describes no model"):
+        with pytest.raises(ModelFileError, match="is not a valid model"):
             addml.load(saved)
 
 
@@ -145,12 +146,12 @@ def test_a_loaded_detector_goes_on(saved, detector, tmp_path):
 def test_an_empty_path_is_not_the_model_of_the_present_folder(saved, monkeypatch):
     monkeypatch.chdir(saved)
     assert addml.load(".", device="cpu").n_features_in_
-    with pytest.raises(ModelFileError, match="path='' names no folder; give the folder of a saved model"):
+    with pytest.raises(ModelFileError, match="path='' is empty; give the folder of a saved model"):
         addml.load("")
 
 
 def test_a_model_is_saved_in_a_folder_with_a_name(detector):
-    with pytest.raises(ValueError, match="path='' names no folder"):
+    with pytest.raises(ValueError, match="path='' is empty"):
         detector.save("")
 
 
@@ -180,7 +181,7 @@ def test_an_unknown_device_is_refused_at_once(saved, device):
 
 def test_objects_are_left_out_and_said(tmp_path):
     detector = addml.ADDML(**SMALL | {"random_state": np.random.RandomState(0)}).fit(X)
-    with pytest.warns(UserWarning, match="not saved, being objects: random_state") as caught:
+    with pytest.warns(UserWarning, match="not saved, because they are objects: random_state") as caught:
         detector.save(tmp_path / "model")
     assert caught[0].filename == __file__
     assert addml.load(tmp_path / "model").random_state is None
@@ -364,7 +365,7 @@ def test_a_full_disk_is_named(saved, detector, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"No space left on device; free some space, .*: '.*model'") as caught:
+    with pytest.raises(OSError, match=r"cannot be written: No space left on device\. Free some space") as caught:
         other_detector().save(saved)
     assert caught.value.errno == errno.ENOSPC
     assert len(list(saved.iterdir())) == 2
@@ -497,30 +498,30 @@ class Trap:
 
 DAMAGED = [
     (remove_weights, r"weights-\w+.safetensors is missing; copy the whole folder again"),
-    (cut_weights, "is damaged or was changed: its hash is not the one in its name; copy it again"),
-    (empty_weights, "is damaged or was changed"),
-    (flip_a_bit, "is damaged or was changed"),
-    (swap_weights, "is damaged or was changed"),
-    (swap_weights_with_their_name, "describes no model .*encoder.weights is float32.*fit and save it again"),
+    (cut_weights, "is damaged: its hash differs from the one in its name; copy it again"),
+    (empty_weights, "is damaged"),
+    (flip_a_bit, "is damaged"),
+    (swap_weights, "is damaged"),
+    (swap_weights_with_their_name, "is not a valid model .*encoder.weights is float32.*fit and save it again"),
     (folder_as_weights, "safetensors is missing"),
     (lambda folder: (folder / "model.json").unlink(), "model.json is not a file: .*model is not a saved model"),
-    (lambda folder: (folder / "model.json").write_text(""), "model.json is cut off or not JSON"),
-    (cut_json, r"model.json is cut off or not JSON \(.*line.*; copy it again"),
+    (lambda folder: (folder / "model.json").write_text(""), "model.json is truncated or not JSON"),
+    (cut_json, r"model.json is truncated or not JSON \(.*line.*; copy it again"),
     (edit_threshold, "model.json was changed after it was saved"),
-    (nan_threshold, "model.json holds what no saved model does"),
-    (overflowing_threshold, "model.json holds what no saved model does"),
-    (deep_json, "model.json is cut off or not JSON"),
+    (nan_threshold, "model.json contains an invalid value"),
+    (overflowing_threshold, "model.json contains an invalid value"),
+    (deep_json, "model.json is truncated or not JSON"),
     (pickled_weights, "is not a safetensors file"),
-    (pickled_json, "model.json is cut off or not JSON"),
+    (pickled_json, "model.json is truncated or not JSON"),
     (huge_header, "is not a safetensors file"),
-    (half_precision, "encoder.weights is float16, which no model holds"),
+    (half_precision, "encoder.weights is float16, not float32, float64"),
     (lambda folder: rewrite(folder, format=8), "has format 8, this version of addml reads 7: update addml"),
     (lambda folder: rewrite(folder, format=6), "has format 6, this version of addml reads 7: fit again"),
     (lambda folder: (folder / "model.json").write_text('{"format": 99}'), "has format 99.*update addml"),
-    (lambda folder: rewrite(folder, format=0), "is not the description of an ADDML model"),
-    (lambda folder: rewrite(folder, format=True), "is not the description of an ADDML model"),
-    (lambda folder: rewrite(folder, format="1"), "is not the description of an ADDML model"),
-    (lambda folder: (folder / "model.json").write_text("[]"), "is not the description of an ADDML model"),
+    (lambda folder: rewrite(folder, format=0), "does not describe an ADDML model"),
+    (lambda folder: rewrite(folder, format=True), "does not describe an ADDML model"),
+    (lambda folder: rewrite(folder, format="1"), "does not describe an ADDML model"),
+    (lambda folder: (folder / "model.json").write_text("[]"), "does not describe an ADDML model"),
     (lambda folder: rewrite(folder, weights="../../etc/passwd"), "does not name its weights"),
     (lambda folder: rewrite(folder, weights="0" * 63 + "/"), "does not name its weights"),
     (lambda folder: rewrite(folder, weights=None), "does not name its weights"),
@@ -588,8 +589,8 @@ def with_nan(array):
 
 
 FORGED = {
-    "NaN weights": (change("encoder.weights", with_nan), "encoder.weights holds values that are not finite"),
-    "infinite mean": (change("features.mean", lambda a: a + np.inf), "features.mean holds values that are not finite"),
+    "NaN weights": (change("encoder.weights", with_nan), "encoder.weights contains NaN or infinity"),
+    "infinite mean": (change("features.mean", lambda a: a + np.inf), "features.mean contains NaN or infinity"),
     "too few weights": (change("encoder.weights", lambda a: a[:, :-1]), r"encoder.weights is float32 \(2, 91\)"),
     "weights of a member": (
         change("encoder.weights", lambda a: a[:1]),
@@ -611,12 +612,12 @@ FORGED = {
         "layers",
     ),
     "activation": (tell("encoder", {"name": "mlp", "widths": [6, 8, 4], "activations": ["tanh", "system"]}), "layers"),
-    "encoder": (tell("encoder", None), "describes no model"),
-    "distance": (tell("distance", "manhattan"), "the distance 'manhattan' is not known"),
-    "scorer": (tell("scorer", {"name": "os.system"}), "describes no model"),
-    "scorer's settings": (tell("scorer", {"name": "center", "k": 3}), "describes no model"),
-    "another scorer": (tell("scorer", {"name": "knn", "k": 3, "references": 9}), "describes no model"),
-    "an earlier scorer": (tell("scorer", {"name": "local", "references": 9, "axes": False}), "describes no model"),
+    "encoder": (tell("encoder", None), "is not a valid model"),
+    "distance": (tell("distance", "manhattan"), "the distance 'manhattan' is unknown to this version"),
+    "scorer": (tell("scorer", {"name": "os.system"}), "is not a valid model"),
+    "scorer's settings": (tell("scorer", {"name": "center", "k": 3}), "is not a valid model"),
+    "another scorer": (tell("scorer", {"name": "knn", "k": 3, "references": 9}), "is not a valid model"),
+    "an earlier scorer": (tell("scorer", {"name": "local", "references": 9, "axes": False}), "is not a valid model"),
     "fewer views": (
         tell("scorer", {"name": "views", "references": 9, "views": ["tails"]}),
         r"scale.median is float64 \(4, 1\), not float64 \(1, 1\)",
@@ -627,7 +628,7 @@ FORGED = {
     "scorer's k": (tell("scorer", {"name": "knn", "k": 0, "references": 9}), "must be a whole number"),
     "median": (change("features.median", lambda a: a[:, None]), r"features.median is float64 \(3, 1\)"),
     "no columns": (change("features.median", lambda a: a[:0]), "do not fit together"),
-    "scalar median": (put("features.median", np.array(1.0)), "describes no model"),
+    "scalar median": (put("features.median", np.array(1.0)), "is not a valid model"),
     "fewer columns": (change("features.median", lambda a: a[:2]), "do not fit together"),
     "single mean": (change("features.mean", lambda a: a.astype(np.float32)), "features.mean is float32"),
     "zero deviation": (change("features.scale", lambda a: a * 0), "out of range"),
@@ -639,11 +640,11 @@ FORGED = {
     "view's unit": (change("scale.unit", lambda a: a * 0), "out of range"),
     "negative unit": (change("scale.unit", lambda a: -a), "out of range"),
     "view's median": (change("scale.median", lambda a: a[:-1]), "scale.median is float64"),
-    "NaN median": (change("scale.median", with_nan), "scale.median holds values that are not finite"),
+    "NaN median": (change("scale.median", with_nan), "scale.median contains NaN or infinity"),
     "no unit": (lambda document, arrays: arrays.pop("scale.unit"), "unit"),
     "knee": (change("features.knee", lambda a: -a), "out of range"),
     "two knees": (change("features.knee", lambda a: np.append(a, a)), r"features.knee is float64 \(2,\)"),
-    "infinite knee": (change("features.knee", lambda a: a + np.inf), "features.knee holds values that are not finite"),
+    "infinite knee": (change("features.knee", lambda a: a + np.inf), "features.knee contains NaN or infinity"),
     "shifts": (change("features.shift", lambda a: a[:-1]), r"features.shift is float64 \(5,\), not float64 \(6\)"),
     "no shift": (lambda document, arrays: arrays.pop("features.shift"), "shift"),
     "zero reach": (change("features.reach", lambda a: a * 0), "out of range"),
@@ -655,7 +656,7 @@ FORGED = {
     "no rows": (change("scorer.rows", lambda a: a[:0]), r"scorer.rows is float32 \(0, 6\)"),
     "narrow rows": (change("scorer.rows", lambda a: a[..., 1:].copy()), r"scorer.rows .*\(40, 5\), not .*6"),
     "double rows": (change("scorer.rows", lambda a: a.astype(float)), "scorer.rows is float64"),
-    "NaN in rows": (change("scorer.rows", with_nan), "scorer.rows holds values that are not finite"),
+    "NaN in rows": (change("scorer.rows", with_nan), "scorer.rows contains NaN or infinity"),
     "negative weight": (change("scorer.column_weight", lambda a: -a), "out of range"),
     "fewer weights of columns": (change("scorer.column_weight", lambda a: a[:-1]), r"column_weight is float32 \(5,\)"),
     "fewer references": (
@@ -668,12 +669,12 @@ FORGED = {
     ),
     "no references": (lambda document, arrays: arrays.pop("scorer.references"), "references"),
     "centre": (change("center", lambda a: a[:, :-1]), r"center is float32 \(2, 3\), not float32 \(2, 4\)"),
-    "scores": (change("training_scores", lambda a: a[None]), "training_scores|describes no model"),
-    "no scores": (change("training_scores", lambda a: a[:0]), "training_scores|describes no model"),
+    "scores": (change("training_scores", lambda a: a[None]), "training_scores|is not a valid model"),
+    "no scores": (change("training_scores", lambda a: a[:0]), "training_scores|is not a valid model"),
     "kept rows": (change("kept", lambda a: a[:, :1]), "kept is uint8"),
     "kept rows of others": (change("training_scores", lambda a: np.tile(a, 2)), "calibrating is uint8"),
     "kept as floats": (change("kept", lambda a: a.astype(float)), "kept is float64"),
-    "an extra array": (put("payload", np.zeros(3)), r"the arrays \['payload'\] are missing or belong to no part"),
+    "an extra array": (put("payload", np.zeros(3)), r"the arrays \['payload'\] are missing or unexpected"),
     "an extra part": (put("scorer.payload", np.zeros(3)), "payload"),
     "an extra feature": (put("features.payload", np.zeros(3)), "payload"),
     "threshold": (within("decision", "tau", "high"), "tau='high'"),
@@ -692,17 +693,17 @@ FORGED = {
     "names": (within("vectorizer", "names", ["a"]), r"the names \['a'\] and 3 medians do not fit together"),
     "equal names": (within("vectorizer", "names", ["a", "a", "b"]), "the names"),
     "numbers as names": (within("vectorizer", "names", [1, 2, 3]), "the names"),
-    "names in a word": (within("vectorizer", "names", 3), "describes no model"),
-    "history": (tell("history", [1, 2]), "describes no model"),
-    "no history": (tell("history", None), "describes no model"),
+    "names in a word": (within("vectorizer", "names", 3), "is not a valid model"),
+    "history": (tell("history", [1, 2]), "is not a valid model"),
+    "no history": (tell("history", None), "is not a valid model"),
     "longer history": (lambda document, arrays: document["history"].append({"epoch": 3}), "kept is uint8"),
-    "parameters": (tell("settings", []), "describes no model"),
+    "parameters": (tell("settings", []), "is not a valid model"),
     "a setting": (setting("epochs", -1), "epochs=-1"),
     "an unknown setting": (setting("command", "rm"), "command"),
     "a miner": (setting("loss", {"part": "InstanceCloseness", "miner": "os.system"}), "miner='os.system'"),
     "widths": (setting("encoder", {"part": "MLP", "hidden": 5}), "hidden=5 must be a tuple"),
-    "a class": (setting("encoder", {"part": "Popen"}), "the settings are not those of a detector"),
-    "another part": (setting("loss", {"part": "MLP"}), "the settings are not those of a detector"),
+    "a class": (setting("encoder", {"part": "Popen"}), "has settings that are not a detector's"),
+    "another part": (setting("loss", {"part": "MLP"}), "has settings that are not a detector's"),
 }
 
 
@@ -721,7 +722,7 @@ def test_a_forged_model_with_every_hash_right_is_refused(saved, kind):
         (change("scorer.center", lambda a: a[:, :-1].copy()), r"scorer.center is float32 \(2, 3\)"),
         (change("encoder.weights", lambda a: a[:1]), r"scale.floor is float64 \(2, 1\), not .*\(1, 1\)"),
         (tell("scorer", {"name": "knn", "k": 3, "references": 9}), "references"),
-        (put("scorer.rows", np.zeros((4, 3), np.float32)), r"the arrays \['scorer.rows'\] are missing or belong"),
+        (put("scorer.rows", np.zeros((4, 3), np.float32)), r"the arrays \['scorer.rows'\] are missing or unexpected"),
     ],
 )
 def test_a_forged_model_of_the_papers_is_refused(tmp_path, edit, message):
@@ -739,8 +740,8 @@ def low_end(document, arrays):
     ("edit", "message"),
     [
         (low_end, "OverflowError"),
-        (within("vectorizer", "names", None), "do not fit together|describes no model"),
-        (within("vectorizer", "names", ["a", "c"]), "do not fit together|describes no model"),
+        (within("vectorizer", "names", None), "do not fit together|is not a valid model"),
+        (within("vectorizer", "names", ["a", "c"]), "do not fit together|is not a valid model"),
     ],
 )
 def test_a_forged_model_of_a_table_is_refused(tmp_path, edit, message):
@@ -839,7 +840,7 @@ def test_what_is_harmless_is_not(source):
 def test_weights_that_another_save_named_meanwhile_stay(tmp_path, monkeypatch):
     ours, theirs = ({"a": np.full(3, value)} for value in (1.0, 2.0))
     model_file.write(tmp_path / "m", {}, {"a": np.zeros(3)})
-    replace, seen = model_file._replace, []
+    replace, seen = write.write_whole, []
 
     def and_then_the_other(file, content):
         replace(file, content)
@@ -847,6 +848,6 @@ def test_weights_that_another_save_named_meanwhile_stay(tmp_path, monkeypatch):
             seen.append(file)
             model_file.write(tmp_path / "m", {}, theirs)
 
-    monkeypatch.setattr(model_file, "_replace", and_then_the_other)
+    monkeypatch.setattr(write, "write_whole", and_then_the_other)
     model_file.write(tmp_path / "m", {}, ours)
     np.testing.assert_array_equal(model_file.read(tmp_path / "m")[1]["a"], theirs["a"])

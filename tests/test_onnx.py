@@ -230,18 +230,18 @@ def test_columns_that_are_not_numbers(tmp_path):
     refused(
         ADDML(**SMALL).fit(frame),
         tmp_path,
-        r"'colour' \(category\), 'is' \(boolean\).*leave such columns out",
+        r"'colour' \(category\), 'is' \(boolean\).*drop these columns",
     )
 
 
 def test_labels(tmp_path):
     labels = np.where(np.arange(300) < 20, 1, -1)
-    refused(ADDML(**SMALL).fit(table(), labels=labels), tmp_path, "guided by labels.*without labels")
+    refused(ADDML(**SMALL).fit(table(), labels=labels), tmp_path, "fitted with labels; fit it without labels")
 
 
 def test_an_encoder_of_ones_own(tmp_path):
     own = ADDML(**SMALL | {"encoder": lambda: nn.Linear(5, 4)}).fit(np.nan_to_num(table()))
-    refused(own, tmp_path, "of your own.*encoder='mlp'")
+    refused(own, tmp_path, "has a custom .*encoder='mlp'")
 
 
 def test_other_scorers(tmp_path):

@@ -94,5 +94,5 @@ def test_without_pyod_the_extra_is_named(monkeypatch):
     for name in [name for name in sys.modules if name.split(".")[0] == "pyod"]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.delitem(sys.modules, "addml.pyod")
-    with pytest.raises(ImportError, match=r"^addml\.pyod is for PyOD: pip install 'addml\[pyod\]'"):
+    with pytest.raises(ImportError, match=r"^addml\.pyod needs PyOD: pip install 'addml\[pyod\]'"):
         importlib.import_module("addml.pyod")

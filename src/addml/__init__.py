@@ -34,7 +34,7 @@ __all__ = [
     "to_onnx",
 ]
 
-_WHERE = {
+_MODULES = {
     "ADDML": "addml.detector",
     **dict.fromkeys(("MLP", "Autoencoder", "Conv", "Recurrent"), "addml.encoders"),
     **dict.fromkeys(("InstanceCloseness", "CenterCloseness"), "addml.learning.losses"),
@@ -46,9 +46,9 @@ _WHERE = {
 
 
 def load(path: str | os.PathLike[str], *, device: str = "auto", encoder: Any = None) -> ADDML:
-    """The detector that `save` wrote, ready to score on any device; no file is ever unpickled.
+    """Load a detector that `save` wrote, ready to score on any device; nothing is unpickled.
 
-    A file holds no code: an encoder of your own has to be given again, as it was given to the constructor.
+    Files hold no code: pass a custom encoder again, as it was passed to the constructor.
     """
     from addml import model_file
     from addml.compute import resolve_device
@@ -57,25 +57,24 @@ def load(path: str | os.PathLike[str], *, device: str = "auto", encoder: Any = N
 
     resolve_device(device)
     if encoder is not None and not callable(encoder):
-        raise ValueError(
-            f"encoder={encoder!r} is no network of your own; give the one that was fitted, or leave it out"
-        )
+        raise ValueError(f"encoder={encoder!r} is not a custom network; pass the one that was fitted, or omit it")
     model = model_file.load(path, encoder)
-    own = {"device": device} | ({} if encoder is None else {"encoder": encoder})
+    custom = {} if encoder is None else {"encoder": encoder}
     try:
-        settings = {**settings_from_json(model.settings), **own}
+        settings = {**settings_from_json(model.settings), "device": device, **custom}
         Config.resolve(settings)
         return ADDML(**settings).with_model(model)
     except (KeyError, TypeError, ValueError) as error:
-        raise model_file.ModelFileError(f"{path}: the settings are not those of a detector ({error!r})") from None
+        raise model_file.ModelFileError(f"{path}: has settings that are not a detector's ({error!r})") from None
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on its first use, so that `import addml` itself stays light."""
+    """Import public names on first use, to keep `import addml` light."""
     if name == "__version__":
         return _version()
-    if name in _WHERE:
-        return getattr(importlib.import_module(_WHERE[name]), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
+
     raise AttributeError(f"module 'addml' has no attribute {name!r}")
 
 
@@ -84,7 +83,7 @@ def _version() -> str:
 
     try:
         return version("addml")
-    except PackageNotFoundError:  # run from its source, not installed
+    except PackageNotFoundError:  # not installed
         return "0+source"
 
 

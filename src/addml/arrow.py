@@ -95,6 +95,11 @@ def taken(column: pa.DictionaryArray, values: np.ndarray, gap: Any) -> np.ndarra
     return np.asarray(found[_numpy(column.indices.cast(pa.int64()).fill_null(len(values)))])
 
 
+def are_blank(text: pa.Array) -> np.ndarray:
+    """Which texts are null, empty or only white space."""
+    return np.asarray(pc.equal(pc.utf8_trim_whitespace(text), "").fill_null(True))
+
+
 def first_of(mask: np.ndarray) -> int | None:
     """The position of the first True, or None."""
     return int(np.argmax(mask)) if mask.any() else None

@@ -1,7 +1,7 @@
-"""Training that resumes after a kill: its state after every epoch, in a folder that one run at a time may use.
+"""Checkpoints: the state of training after every epoch, in a folder locked by one run, so that a killed run can resume.
 
-The state is written as a model is, as JSON and safetensors, whole or not at all, and never pickled. It belongs to one
-set of settings and one table; with others it is refused and not touched.
+The state is stored like a model: JSON and safetensors, written atomically, no pickle. A checkpoint is valid for one set
+of settings and one table; with any other it is refused and left unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -27,13 +27,12 @@ from addml.learning.state import Member, TrainingState
 
 ON_DEVICE = ("weights", "first", "second", "healthy", "best")
 IN_MEMORY = ("steps", "active", "best_loss", "best_epoch", "patience_left", "collapsed", "untrained_spread")
-BEGIN_ANEW = "or remove the folder to begin anew"
-OURS = ("model.json", "weights-*.safetensors", ".model.json.*", ".weights-*.safetensors.*", "lock")
+FILES = ("model.json", "weights-*.safetensors", ".addml-*.part", "lock")
 
 
 @dataclass(frozen=True)
 class Storage:
-    """How much memory a fit may take, where it keeps what does not fit, and where what it needs to resume."""
+    """How much memory a fit may use, and the folders for temporary files and for the checkpoint."""
 
     checkpoint: str | os.PathLike[str] | None = None
     scratch: str | os.PathLike[str] | None = None
@@ -42,25 +41,25 @@ class Storage:
     def __post_init__(self) -> None:
         for name in ("checkpoint", "scratch"):
             if getattr(self, name) is not None and not os.fspath(getattr(self, name)):
-                raise ValueError(f"{name}={getattr(self, name)!r} names no folder; name one, or leave it out")
+                raise ValueError(f"{name}={getattr(self, name)!r} is empty; give a folder, or leave it out")
         parameters.size("memory", self.memory)
 
     @property
     def folder(self) -> Path:
-        """Where files without a name are made: as given, else beside the checkpoint, else with temporary files."""
+        """The folder for temporary files. Default: beside the checkpoint, else the system's folder."""
         beside = None if self.checkpoint is None else Path(os.path.expanduser(self.checkpoint)).absolute().parent
         folder = Path(os.path.expanduser(self.scratch or beside or tempfile.gettempdir()))
         if not folder.is_dir():
-            raise ValueError(f"scratch={str(folder)!r} is no folder; make it, or name another")
+            raise ValueError(f"scratch={str(folder)!r} is not a folder; create it, or give another")
         return folder
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be resumed from; the message says why and what to do."""
+    """A checkpoint that training cannot resume from; the message gives the reason and the remedy."""
 
 
 class Checkpoint:
-    """A folder for the state of one training: what it belongs to, and how far it is; without a folder, nothing."""
+    """The checkpoint of one training run; does nothing without a folder."""
 
     def __init__(self, folder: Path | None, settings: dict[str, Any], group: Group = ALONE) -> None:
         self.folder, self.group = folder, group
@@ -68,29 +67,28 @@ class Checkpoint:
         self._found: tuple[dict[str, Any], dict[str, np.ndarray]] | None = None
 
     def claim(self, data: Callable[[], dict[str, Any]]) -> None:
-        """Say what rows it is for: what was kept before must belong to these settings and these rows."""
+        """Load an earlier checkpoint, if any; it must have the same settings and the same `data`."""
         if self.folder is None:
             return
         self._owner["data"] = data()
-        begun = (self.folder / "model.json").exists()
-        if self.group.counts([begun])[0] not in (0, self.group.size):
-            raise CheckpointError(f"{self.folder}: is not the same folder on all machines; name a shared one")
-        if not begun:
+        exists = (self.folder / "model.json").exists()
+        if self.group.counts([exists])[0] not in (0, self.group.size):
+            raise CheckpointError(f"{self.folder}: is not the same folder on all machines; give a shared one")
+        if not exists:
             return
         try:
             document, arrays = model_file.read(self.folder, finite=False)
             found = document["checkpoint"]
-            wrong = _difference(found["owner"], self._owner)
+            problem = _difference(found["owner"], self._owner)
             found["history"] = [model_file.record_from_json(record) for record in found["history"]]
             self._found = found, {name: arrays[name] for name in (*ON_DEVICE, *IN_MEMORY, "kept")}
         except (KeyError, TypeError, ValueError) as error:
-            what = f"is no whole checkpoint ({error}); copy it again"
-            raise CheckpointError(f"{self.folder}: {what}, {BEGIN_ANEW}") from None
-        if wrong:
-            raise CheckpointError(f"{self.folder}: was made {wrong}, {BEGIN_ANEW}")
+            problem = f"is not a complete checkpoint ({error}); copy it again"
+        if problem:
+            raise CheckpointError(f"{self.folder}: {problem}, or remove the folder to start again")
 
     def restored(self, state: TrainingState, members: Sequence[Member], device: str) -> TrainingState:
-        """The state that was saved last, with the members' generators as they were then; else the one given."""
+        """The saved state, or `state` if there is none. Also restores the members' random generators."""
         if self._found is None:
             return state
         found, arrays = self._found
@@ -105,18 +103,18 @@ class Checkpoint:
         )
 
     def save(self, state: TrainingState, members: Sequence[Member]) -> None:
-        """Write the state in place of the one before: the first process of a group does, for all of them."""
+        """Save the state; the first process of a group does this for all of them."""
         if self.folder is None:
             return
-        own = json.dumps([member.random.bit_generator.state for member in members])
-        randoms = list(map(json.loads, self.group.gather(own.encode())))
+        random = json.dumps([member.random.bit_generator.state for member in members])
+        randoms = list(map(json.loads, self.group.gather(random.encode())))
         if self.group.rank:
             return
         checkpoint = {
             "owner": self._owner,
             "epoch": state.epoch,
             "history": [model_file.record_to_json(record) for record in state.history],
-            "randoms": randoms,  # of every process
+            "randoms": randoms,  # one list per process
         }
         arrays = {name: to_numpy(getattr(state, name)) for name in (*ON_DEVICE, *IN_MEMORY)}
         model_file.write(self.folder, {"checkpoint": checkpoint}, {**arrays, "kept": np.array(state.kept, np.uint8)})
@@ -126,19 +124,19 @@ class Checkpoint:
 def open_checkpoint(
     folder: str | os.PathLike[str] | None, settings: dict[str, Any], group: Group = ALONE
 ) -> Iterator[Checkpoint]:
-    """The checkpoint in a folder, for this run alone, removed when the block ends well; without a folder, none."""
+    """Lock the checkpoint in `folder` for this run; a block that ends without an error removes it."""
     if folder is None:
         yield Checkpoint(None, settings, group)
         return
     if not isinstance(settings["random_state"], int):
         raise ValueError(
-            f"random_state={settings['random_state']!r} with a checkpoint: give a whole number, or the run that "
-            "resumes would not be the one that began"
+            f"random_state={settings['random_state']!r}: with a checkpoint, give a whole number; "
+            "a resumed run would otherwise differ"
         )
     path = Path(os.path.expanduser(folder))
     if path.exists() and not path.is_dir():
         raise CheckpointError(f"{path}: is a file; a checkpoint is a folder: give another name")
-    if group.rank:  # the first process looks after the folder
+    if group.rank:  # the first process locks and removes the folder
         yield Checkpoint(path, settings, group)
         return
     path.mkdir(parents=True, exist_ok=True)
@@ -153,30 +151,23 @@ def open_checkpoint(
 
 
 def _remove(folder: Path) -> None:
-    """Leave nothing behind, once the training is over."""
-    for pattern in OURS:
+    for pattern in FILES:
         for file in folder.glob(pattern):
             file.unlink(missing_ok=True)
-    with suppress(OSError):  # somebody else's files are in it
+    with suppress(OSError):  # it holds files of somebody else
         folder.rmdir()
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """The folder for one process; a lock goes with its process, however that ends."""
-    try:
-        import fcntl
-    except ImportError:  # no locks on this system
-        yield
-        return
     with open(folder / "lock", "a+") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file)
         except OSError:
             file.seek(0)
             owner = file.read().strip() or "unknown"
             raise CheckpointError(
-                f"{folder}: another run is at work with it (process {owner}); wait for it, or give another folder"
+                f"{folder}: another run is using it (process {owner}); wait for it, or give another folder"
             ) from None
         file.truncate(0)
         file.write(str(os.getpid()))
@@ -184,8 +175,16 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
+def lock(file: IO[Any]) -> None:
+    """Lock a file until this process ends; OSError if another process holds it. Does nothing on Windows."""
+    if os.name == "posix":
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
 def described(rows: Array, labels: np.ndarray | None) -> dict[str, Any]:
-    """What tells prepared rows and their labels from others."""
+    """The hashes that identify prepared rows and their labels."""
     return {"digest": _digest(rows), "labels": None if labels is None else _digest(labels)}
 
 
@@ -194,17 +193,17 @@ def _digest(rows: Array) -> str:
 
 
 def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
-    """How the owner of a checkpoint differs from the present one, and what to do; None if it does not."""
+    """How the owner of a checkpoint differs from this run, with the remedy; None if it does not."""
     if before["addml"] != now["addml"]:
-        return f"by addml {before['addml']}, this is {now['addml']}; use that one"
+        return f"was made by addml {before['addml']}, this is {now['addml']}; use {before['addml']}"
     settings = {*before["settings"], *now["settings"]}
     for name in sorted(settings, key=lambda name: (name != "workers", name)):
         then, given = (one["settings"].get(name) for one in (before, now))
         if then != given:
-            return f"with {name}={then!r}, now it is {given!r}; set it back"
+            return f"was made with {name}={then!r}, now it is {given!r}; set it back"
     was, data = before["data"], now["data"]
     for name, what in changes(was.get("files") or {}, data.get("files") or {}):
-        return f"of other rows ({name} {what}); give the same table"
+        return f"was made of other rows ({name} {what}); give the same table"
     names = [name for name in sorted({*was, *data}) if was.get(name) != data.get(name)]
     other = ", ".join(f"{name} {was.get(name)}, now {data.get(name)}" for name in names)
-    return f"of other rows ({other}); give the same table" if names else None
+    return f"was made of other rows ({other}); give the same table" if names else None

@@ -1,4 +1,4 @@
-"""Speaks to `addml serve`: scores rows and hands in files, with nothing but the standard library."""
+"""A client for `addml serve` that needs only the standard library: scores rows and uploads files."""
 
 from __future__ import annotations
 
@@ -19,65 +19,64 @@ from urllib.request import getproxies, proxy_bypass
 
 API = "/api/v1"
 ROWS_AT_ONCE = 10_000
-BYTES_AT_ONCE = 16 * 10**6  # a server takes 32 MB, if not less is allowed there
-HUNG_UP = (BrokenPipeError, ConnectionResetError)  # http.client.RemoteDisconnected is one of them
+BYTES_AT_ONCE = 16 * 10**6  # a server accepts 32 MB by default
+HUNG_UP = (BrokenPipeError, ConnectionResetError)  # including http.client.RemoteDisconnected
 FILES = ("report", "scored", "model")
 LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
 
 
 class ServerError(RuntimeError):
-    """What the server says is wrong; `status` is that of HTTP, 0 where it does not answer, `code` names the error."""
+    """An error reported by the server: `status` is the HTTP status, 0 without an answer; `code` names the error."""
 
-    def __init__(self, words: str, status: int = 0, code: str = "") -> None:
-        super().__init__(words)
+    def __init__(self, message: str, status: int = 0, code: str = "") -> None:
+        super().__init__(message)
         self.status, self.code = status, code
 
 
 class Client:
-    """One server.
+    """A connection to one server.
 
-    The address may be the one that `addml serve` prints, token and all; else the token is given here or in the
-    environment variable ADDML_TOKEN.
+    The token is part of the address that `addml serve` prints; otherwise pass `token` or set ADDML_TOKEN.
     """
 
     def __init__(self, url: str = "http://127.0.0.1:8765", token: str | None = None, *, timeout: float = 60) -> None:
-        """Nothing is sent yet; `timeout` is in seconds, of every request."""
-        self._idle = list[_Connection]()  # connections that are kept open between calls
+        """Sends nothing yet; `timeout` is in seconds per request."""
+        self._idle = list[_Connection]()  # kept open between calls
         self._address, self._timeout = _address(url), timeout
         self.url = f"{self._address.scheme}://{self._address.netloc}{self._address.path.rstrip('/')}"
         self._token = token or parse_qs(self._address.query).get("token", [None])[0] or os.environ.get("ADDML_TOKEN")
 
     def close(self) -> None:
-        """Close the connections that are kept open between calls."""
+        """Close the connections kept open between calls."""
         while self._idle:
             self._idle.pop().close()
 
     __del__ = close
 
     def models(self) -> list[dict[str, Any]]:
-        """What models there are."""
+        """List the models."""
         return list(self._json("GET", f"{API}/models?limit=1000")["models"])
 
     def model(self, name: str) -> dict[str, Any]:
-        """All that is known of one: its columns, what is usual in them, its training and its threshold."""
+        """Describe a model: its columns with their typical values, its training and its threshold."""
         return self._json("GET", f"{API}/models/{quote(name, safe='')}")
 
     def score(self, model: str, rows: Any, *, reasons: int = 3, all: bool = False) -> list[dict[str, Any]]:
-        """One result a row, of any number of rows: a data frame, or a list with a dict for each row.
+        """Score any number of rows: a data frame, or a list with a dict per row.
 
-        A result has `score`, `is_anomaly`, `p_value`, `probability` and `reasons`: of the anomalies, or of `all`.
+        Each result has `score`, `is_anomaly`, `p_value`, `probability` and, for anomalies or for `all`, `reasons`.
         """
         path, results = f"{API}/models/{quote(model, safe='')}/score", list[dict[str, Any]]()
         for part in _parts(rows):
-            asked = f'{{"rows": [{", ".join(part)}], "reasons": {json.dumps(reasons)}, "all": {json.dumps(all)}}}'
-            results += self._json("POST", path, asked.encode())["results"]
+            body = f'{{"rows": [{", ".join(part)}], "reasons": {json.dumps(reasons)}, "all": {json.dumps(all)}}}'
+            results += self._json("POST", path, body.encode())["results"]
         return results
 
     def detect(self, file: str | Path, *, model: str | None = None, **options: Any) -> dict[str, Any]:
-        """Hand in a file and wait for what is found in it, by a model or, without one, by learning from it.
+        """Upload a file and wait for the result. Without a `model`, one is trained on the file.
 
-        Options are those of `addml detect` and `addml score`, such as `contamination=0.02`. The result's `summary` is
-        what `--json` prints; `download` fetches the files.
+        Options are those of `addml detect` and `addml score`, such as `contamination=0.02`. The `summary` of the
+        returned job is the document that `--json` prints; `download` fetches its files.
         """
         path = Path(os.path.expanduser(file))
         query = _query({"name": path.name, "model": model or "", **options})
@@ -85,9 +84,9 @@ class Client:
             return self._finished(self._json("POST", f"{API}/jobs?{query}", body))
 
     def again(self, job: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-        """The file of a job once more, with these options in place of earlier ones, and wait.
+        """Run a job's file again, with these options replacing earlier ones, and wait.
 
-        `known_anomalies=[13, 1], known_normal=[90]` learns from what is known of rows, by the numbers in the list.
+        Example: `known_anomalies=[13, 1], known_normal=[90]` trains with labels for these row numbers.
         """
         return self._finished(self._json("POST", f"{API}/jobs/{job['id']}/again?{_query(options)}", b""))
 
@@ -97,11 +96,12 @@ class Client:
             job = self._json("GET", f"{API}/jobs/{job['id']}")
         if job["state"] != "done":
             error = job["error"] or {"message": job["state"], "code": job["state"]}
-            raise ServerError(f"{job['file']}: {error['message']}", 422, error["code"])
+            message = error["message"].removeprefix(f"{job['file']}: ")
+            raise ServerError(f"{job['file']}: {message}", 422, error["code"])
         return job
 
     def download(self, job: Mapping[str, Any], what: str, path: str | Path) -> None:
-        """The "report", the "scored" table or the "model" (zipped) of a job as a file, there whole or not at all."""
+        """Save the "report", the "scored" table or the "model" (zipped) of a job as a file, whole or not at all."""
         if what not in FILES:
             raise ValueError(f"what={what!r}: give one of {', '.join(map(repr, FILES))}")
         target = Path(os.path.expanduser(path))
@@ -109,14 +109,14 @@ class Client:
         try:
             with self._answer("GET", f"{API}/jobs/{job['id']}/{what}") as answer, unfinished.open("wb") as file:
                 shutil.copyfileobj(answer, file)
-                if answer.length:  # reading piece by piece does not complain
+                if answer.length:  # copyfileobj does not notice a short body
                     raise IncompleteRead(b"", answer.length)
             unfinished.replace(target)
         finally:
             unfinished.unlink(missing_ok=True)
 
     def remove(self, job: Mapping[str, Any]) -> None:
-        """Let the server forget a job, and the model that it learned."""
+        """Delete a job, its results and its model from the server."""
         with self._answer("DELETE", f"{API}/jobs/{job['id']}"):
             pass
 
@@ -128,38 +128,39 @@ class Client:
         try:
             return dict(json.loads(text))
         except (ValueError, TypeError):
-            raise ServerError(f"{self.url} answers, but not as addml serve does; is it another server?") from None
+            raise ServerError(f"{self.url} answers, but not like addml serve; check the address") from None
 
     @contextmanager
     def _answer(self, method: str, path: str, body: Any = None) -> Iterator[HTTPResponse]:
-        """The answer; a busy server is asked again. The connection stays open, if the answer was read to its end."""
+        """The answer. Retries while the server is busy; keeps the connection if the answer is read to its end."""
         end = time.monotonic() + self._timeout
         try:
-            connection, answer = self._send(method, path, body)
-            while answer.status in (429, 503) and (later := answer.headers.get("retry-after", "")).isdecimal():
-                if time.monotonic() + int(later) > end:
+            while True:
+                connection, answer = self._send(method, path, body)
+                wait = answer.headers.get("retry-after", "") if answer.status in (429, 503) else ""
+                if not wait.isdecimal() or time.monotonic() + int(wait) > end:
                     break
                 connection.close()
-                time.sleep(int(later))
-                connection, answer = self._send(method, path, body)
-            if answer.status >= 300:
-                raise _error(answer, self.url)
-            yield answer
-            if answer.isclosed():
-                self._idle.append(connection)
+                time.sleep(int(wait))
+            try:
+                if answer.status >= 300:
+                    raise _error(answer, self.url)
+                yield answer
+            finally:
+                self._idle.append(connection) if answer.isclosed() else connection.close()
         except (OSError, HTTPException) as error:
-            words = f"does not answer ({error}); is addml serve running there? Client(timeout=...) waits longer"
-            raise ServerError(f"{self.url} {words}") from None
+            remedy = "is addml serve running there? Client(timeout=...) waits longer"
+            raise ServerError(f"{self.url} does not answer ({error}); {remedy}") from None
 
     def _send(self, method: str, path: str, body: Any) -> tuple[_Connection, HTTPResponse]:
-        """Send a request, by a connection that is open or by a new one; redirects are not followed."""
+        """Send a request over an open connection or a new one; redirects are not followed."""
         headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
         if hasattr(body, "seek"):
             body.seek(0)
             headers["content-length"] = str(os.fstat(body.fileno()).st_size)
         elif self._idle:
             connection = self._idle.pop()
-            with suppress(*HUNG_UP):  # closed by the server meanwhile
+            with suppress(*HUNG_UP):  # the server has closed it
                 connection.request(method, connection.prefix + path, body, headers)
                 return connection, connection.getresponse()
             connection.close()
@@ -169,37 +170,36 @@ class Client:
 
 
 def _error(answer: HTTPResponse, url: str) -> ServerError:
-    """The server's words, or what there is in their place."""
+    """The server's own message if there is one."""
     if answer.status < 400:
-        where = answer.headers.get("location", "elsewhere")
+        where = answer.headers.get("location", "another address")
         return ServerError(f"{url} redirects to {where}; the token is not sent there", answer.status)
     try:
-        said = json.loads(answer.read())["error"]
-        return ServerError(str(said["message"]), answer.status, str(said["code"]))
+        found = json.loads(answer.read())["error"]
+        return ServerError(str(found["message"]), answer.status, str(found["code"]))
     except (ValueError, KeyError, TypeError, OSError, HTTPException):
         return ServerError(f"{answer.status} {answer.reason}", answer.status)
 
 
 class _Connection(HTTPConnection):
-    """Reads the answer of a server that did not wait for all that is sent: what refuses a file does not read it."""
+    """Reads the answer of a server that refuses an upload before it has read all of it."""
 
     prefix = ""  # before every path
 
     def endheaders(self, *about: Any, **more: Any) -> None:
-        """Send all, until the server hangs up, whose answer is there by then."""
         try:
             super().endheaders(*about, **more)
         except HUNG_UP:
-            if self.sock is None:  # it was never connected
+            if self.sock is None:  # never connected, so there is no answer to read
                 raise
 
 
 class _SecureConnection(_Connection, HTTPSConnection):
-    """The same over TLS."""
+    """The same with TLS."""
 
 
 def _connect(address: SplitResult, timeout: float) -> _Connection:
-    """A connection to the server, through the proxy of the environment, if there is one; loopback needs none."""
+    """Connect to the server, through the environment's proxy if there is one; loopback bypasses it."""
     kind, host = _SecureConnection if address.scheme == "https" else _Connection, address.hostname or ""
     is_direct = LOOPBACK.fullmatch(host) or proxy_bypass(host)
     proxy = "" if is_direct else getproxies().get(address.scheme, "")
@@ -216,13 +216,13 @@ def _connect(address: SplitResult, timeout: float) -> _Connection:
 def _address(url: str) -> SplitResult:
     with suppress(ValueError):
         parts = urlsplit(url)
-        if parts.scheme in ("http", "https") and parts.netloc and parts.port != 0:  # a port may be no number
+        if parts.scheme in ("http", "https") and parts.netloc and parts.port != 0:  # .port may raise ValueError
             return parts
     raise ValueError(f"url={url!r}: give an address such as http://127.0.0.1:8765")
 
 
 def _query(options: Mapping[str, Any]) -> str:
-    """The options that are given; a list is separated by commas."""
+    """The options that are not None; lists are joined by commas."""
     given = {name: value for name, value in options.items() if value is not None}
     lists = {name: ",".join(map(str, value)) for name, value in given.items() if isinstance(value, list | tuple)}
     return urlencode(given | lists)
@@ -232,7 +232,7 @@ def _query(options: Mapping[str, Any]) -> str:
 
 
 def _parts(rows: Any) -> Iterator[list[str]]:
-    """The rows as JSON, some at a time, all with the same names: what some rows lack is a gap in any part."""
+    """The rows as JSON texts in batches. Every row gets all names, with null where it has no value."""
     if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
         import narwhals.stable.v2 as nw
 
@@ -240,10 +240,10 @@ def _parts(rows: Any) -> Iterator[list[str]]:
             rows = list(nw.from_native(rows, eager_only=True).rows(named=True))
         except TypeError:
             kind = type(rows).__name__
-            raise TypeError(f"rows: of type {kind}; give a data frame, or a list with a dict for each row") from None
-    lacking, part, size = {str(name): None for row in rows for name in row}, list[str](), 0
+            raise TypeError(f"rows has type {kind}; give a data frame, or a list with a dict per row") from None
+    empty, part, size = {str(name): None for row in rows for name in row}, list[str](), 0
     for place, row in enumerate(rows, start=1):
-        text = json.dumps(lacking | {str(name): _plain(row[name], name, place) for name in row}, default=str)
+        text = json.dumps(empty | {str(name): _plain(row[name], name, place) for name in row}, default=str)
         if part and (len(part) == ROWS_AT_ONCE or size + len(text) > BYTES_AT_ONCE):
             yield part
             part, size = [], 0
@@ -254,18 +254,18 @@ def _parts(rows: Any) -> Iterator[list[str]]:
 
 
 def _plain(value: Any, name: Any, place: int) -> Any:
-    """A cell as JSON has it: a gap for what is not a number or a time; infinity has no name in JSON."""
+    """A cell as a JSON value: None for NaN, NaT and NA. JSON has no infinity."""
     try:
         if value is None or (not hasattr(value, "__len__") and bool(value != value)):
             return None
-    except TypeError:  # pandas' NA, which is not even unequal
+    except TypeError:  # pandas.NA cannot be compared
         return None
     if isinstance(value, Decimal):
         value = float(value)
-    if getattr(value, "shape", None) == ():  # as text, since some of numpy's times are whole numbers for Python
+    if getattr(value, "shape", None) == ():  # .item() of some NumPy times is an int
         value = str(value) if value.dtype.kind in "mM" else value.item()
     if isinstance(value, float) and math.isinf(value):
-        raise ValueError(f"row {place}: {name} is {value}; give a finite number, or None where nothing is known")
+        raise ValueError(f"row {place}: {name} is {value}; give a finite number, or None for a missing value")
     if isinstance(value, bytes) or hasattr(value, "shape"):
-        raise ValueError(f"row {place}: {name} is of type {type(value).__name__}; give one number, text or date")
+        raise ValueError(f"row {place}: {name} has type {type(value).__name__}; give a number, text or date")
     return value

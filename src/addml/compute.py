@@ -1,4 +1,4 @@
-"""Which device does the work, and with how many threads."""
+"""Devices and threads."""
 
 from __future__ import annotations
 
@@ -18,16 +18,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-# Under this many operations in one call a second thread costs more (waking, waiting on a shared core) than it gains.
-OPERATIONS_WORTH_A_THREAD = 1e9
-AHEAD = 2  # items for each worker that wait for it: files are read on while others hold the interpreter's lock
+OPERATIONS_WORTH_A_THREAD = 1e9  # in one call; with fewer, a second thread costs more time than it saves
+AHEAD = 2  # queued items per worker, so that reading continues while workers hold the GIL
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 def resolve_device(device: str) -> str:
-    """The device that `device` names; "auto" takes CUDA, then MPS, then the CPU."""
+    """Check a device name; "auto" chooses CUDA, then MPS, then the CPU."""
     if device == "auto":
         return _best_device()
     if not isinstance(device, str) or not re.fullmatch(r"cpu|mps|cuda(:\d+)?", device):
@@ -41,7 +40,7 @@ def resolve_device(device: str) -> str:
 
 @lru_cache(maxsize=1)
 def _best_device() -> str:
-    """The device that "auto" means; torch is imported, which takes over a second, only where there may be one."""
+    """The device for "auto". Importing torch takes over a second, so check for hardware first."""
     if importlib.util.find_spec("torch") is None:
         return "cpu"
     has_cuda = os.path.exists("/dev/nvidiactl") or ctypes.util.find_library("cuda") is not None or os.name == "nt"
@@ -60,7 +59,7 @@ def _available(device: str) -> bool:
 
 
 def on_device(values: np.ndarray, device: str) -> Any:
-    """The array on the CPU, a torch tensor elsewhere; each row in one piece, as rows are taken one by one."""
+    """A C-contiguous NumPy array on the CPU, a torch tensor on other devices."""
     values = np.ascontiguousarray(values)
     if device == "cpu":
         return values
@@ -70,77 +69,76 @@ def on_device(values: np.ndarray, device: str) -> Any:
 
 
 def max_threads(n_jobs: int | None) -> int:
-    """How many threads may be used: all cores for -1, else as said (scikit-learn's convention).
+    """The number of threads for `n_jobs` by scikit-learn's convention: -1 means all cores.
 
-    For None all cores too, or as many as OMP_NUM_THREADS allows, which is how a machine's other work is spared.
+    None means all cores too, unless OMP_NUM_THREADS sets a lower number.
     """
     if n_jobs is not None and (not isinstance(n_jobs, Integral) or isinstance(n_jobs, bool) or n_jobs == 0):
         raise ValueError(f"n_jobs={n_jobs!r} must be None or -1 (all cores), or a whole number other than 0")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if n_jobs is None:
-        said = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
-        return min(cores, int(said)) if said.isdecimal() and int(said) else cores
+        limit = os.environ.get("OMP_NUM_THREADS", "").split(",")[0].strip()
+        return min(cores, int(limit)) if limit.isdecimal() and int(limit) else cores
     return max(1, n_jobs if n_jobs > 0 else cores + 1 + n_jobs)
 
 
 def reuse_memory_of_steps() -> None:
-    """Let the arrays of one step lie where those of the step before lay, without a change to the settings of glibc.
+    """Make glibc keep the memory of freed arrays for the next step.
 
-    glibc hands the memory of a freed array of more than 128 kB back to the system, and a new one costs more in page
-    faults than small products take. Once a block of up to 32 MB has been freed it keeps blocks of that size instead.
+    By default glibc returns freed arrays over 128 kB to the system, and the page faults of new ones take longer than
+    small matrix products. Freeing one block of up to 32 MB raises that threshold to the size of the block.
     """
     np.empty(31 * 2**20, np.uint8)
 
 
 class BlasThreads:
-    """On how many threads matrix products run.
+    """A context manager that limits the threads of matrix products.
 
-    Where a library has one setting for the whole process, as the OpenBLAS of NumPy's wheels, Python threads agree on
-    it: the fewest that any of them asked for hold until it leaves, and what was found at first when the last one does.
-    Where each Python thread has a setting of its own, it is set for the one that asks.
+    Some BLAS libraries, such as the OpenBLAS in NumPy's wheels, have one setting per process: the smallest limit among
+    all Python threads applies, and the last one to leave restores the original setting. Others have one setting per
+    Python thread, which is changed for the calling thread only.
     """
 
     def __init__(self) -> None:
-        self._lock, self._asked = threading.Lock(), list[int]()
-        self._before: list[tuple[Any, int]] = []  # each shared library with its setting
+        self._lock, self._limits = threading.Lock(), list[int]()
+        self._before: list[tuple[Any, int]] = []  # per-process libraries and their original settings
 
     @contextmanager
     def __call__(self, count: int) -> Iterator[None]:
-        """At most so many threads inside."""
-        own = [(library, library.num_threads) for library in _blas_libraries(shared=False)]
-        self._change(self._asked.append, count)
-        for library, _ in own:
+        per_thread = [(library, library.num_threads) for library in _blas_libraries(shared=False)]
+        self._change(self._limits.append, count)
+        for library, _ in per_thread:
             library.set_num_threads(count)
         try:
             yield
         finally:
-            for library, before in own:
+            for library, before in per_thread:
                 library.set_num_threads(before)
-            self._change(self._asked.remove, count)
+            self._change(self._limits.remove, count)
 
     @property
     def allowed(self) -> int:
-        """How many threads products may use where this is asked: one, unless somebody asked for more."""
-        return min(self._asked, default=1)
+        """The current limit; 1 outside of any block."""
+        return min(self._limits, default=1)
 
     def _change(self, how: Callable[[int], None], count: int) -> None:
         with self._lock:
-            if not self._asked:
+            if not self._limits:
                 self._before = [(library, library.num_threads) for library in _blas_libraries(shared=True)]
-            fewest = min(self._asked, default=0)
+            lowest = min(self._limits, default=0)
             how(count)
             for library, before in self._before:
-                now = min(self._asked, default=before)
-                if now != (fewest or before):  # setting it takes longer than a small product
+                now = min(self._limits, default=before)
+                if now != (lowest or before):  # setting the limit takes longer than a small product
                     release = getattr(library, "clear_controlling_thread", lambda force: None)
-                    release(force=True)  # threadpoolctl 3.8 otherwise listens to the first Python thread alone
+                    release(force=True)  # otherwise threadpoolctl 3.8 obeys only the first Python thread
                     library.set_num_threads(now)
                     release(force=True)
 
 
 @lru_cache(maxsize=2)
 def _blas_libraries(shared: bool) -> list[Any]:
-    """The libraries of matrix products with one setting for the process, or one for each thread."""
+    """The loaded BLAS libraries with one setting per process (`shared`) or per thread."""
     from threadpoolctl import ThreadpoolController
 
     libraries = ThreadpoolController().select(user_api="blas").lib_controllers
@@ -151,23 +149,23 @@ blas_threads = BlasThreads()
 
 
 def in_threads(work: Callable[[int], None], parts: int, threads: int) -> None:
-    """Call work(0) ... work(parts - 1), each with single-threaded products, on so many Python threads."""
+    """Call work(0) ... work(parts - 1) on Python threads, each with single-threaded matrix products."""
     with blas_threads(1):
         if threads == 1 or parts == 1:
             for part in range(parts):
                 work(part)
             return
-        with ThreadPoolExecutor(threads) as pool:  # each thread asks too, in case it has a setting of its own
-            try:
+        with ThreadPoolExecutor(threads) as pool:
+            try:  # blas_threads(1) again, for libraries with one setting per thread
                 for done in [pool.submit(blas_threads(1)(work), part) for part in range(parts)]:
                     done.result()
-            except BaseException:  # an interrupt too: what has not begun is left undone
+            except BaseException:  # including KeyboardInterrupt
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
 
 
 def on_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
-    """The results in the order of the items, a few of which are worked on at the same time."""
+    """Map `work` over the items on threads and yield the results in order, reading a few items ahead."""
     if threads == 1:
         yield from map(work, items)
         return
@@ -175,16 +173,16 @@ def on_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: i
         yield from in_order((pool.submit(work, item) for item in items), AHEAD * threads)
 
 
-def in_order(begun: Iterable[Future[Result]], ahead: int) -> Iterator[Result]:
-    """The results of what is begun, so much of it ahead of the result that is waited for."""
+def in_order(futures: Iterable[Future[Result]], ahead: int) -> Iterator[Result]:
+    """The results in order. `futures` submits work lazily: at most `ahead` items beyond the one awaited."""
     waiting: deque[Future[Result]] = deque()
     try:
-        for one in begun:
-            waiting.append(one)
+        for future in futures:
+            waiting.append(future)
             if len(waiting) > ahead:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
-    finally:  # after a failure or an interrupt the others need not begin
-        for one in waiting:
-            one.cancel()
+    finally:  # after an error, cancel what has not started
+        for future in waiting:
+            future.cancel()

@@ -31,6 +31,7 @@ AUTO_ENCODERS: dict[str | None, type[Encoder]] = {None: MLP, "images": Conv, "se
 SCALINGS = (AUTO, "robust", "standard")
 SERIES_REFERENCES, STEPS_AT_ONCE = 256, 8  # of the default scorer, so that a step alone is scored as soon as it comes
 TOLERANT = 4000  # windows, from which rare shapes are told from noise that a network learned by heart
+SMOOTHING = 5  # steps: with several channels a window is short, and one odd step is mostly noise
 RARE_VALUE = 0.999  # of the values of a single channel: what is as far out is strange, whatever its window
 KINDS: dict[str, dict[str, type[Any]]] = {
     "encoder": ENCODERS,
@@ -115,7 +116,7 @@ class Config:
             return Views()
         if isinstance(self.encoder_for(form), Autoencoder):
             if form.channels > 1:
-                return WindowViews(singly=form.causal)
+                return WindowViews(singly=form.causal, smoothing=1 if form.causal else SMOOTHING)
             return WindowViews(views=ONE_CHANNEL, step_quantile=RARE_VALUE, singly=form.causal)
         series = {"references": SERIES_REFERENCES, "at_once": STEPS_AT_ONCE} if form.is_series else {}
         return Views(views=WHOLE, **series)

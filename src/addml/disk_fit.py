@@ -1,8 +1,9 @@
-"""A fit to a table on disk that memory need not hold: its stages are passes over the rows."""
+"""A fit to a table on disk that may not fit into memory: every stage is a pass over the rows."""
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -20,9 +21,9 @@ from addml.config import Config
 from addml.decisions.decision import TrainingScores
 from addml.distances import count_of
 from addml.errors import rows_before, warn_of_texts
-from addml.inputs import LazyRows, MemoryRows, Rows, Vectorizer, sides_of
+from addml.inputs import LazyRows, MemoryRows, Rows, Vectorizer
 from addml.inputs.disk import CELL_BYTES, Census, Source, is_part, open_source
-from addml.inputs.table import Standardised, TableVectorizer, warn_of_dropped
+from addml.inputs.table import Standardised, TableVectorizer, fit_features, warn_of_dropped
 from addml.io.write import open_writer
 from addml.learning.group import ALONE, Group
 from addml.learning.learner import MetricLearner, padded
@@ -34,25 +35,25 @@ from addml.scoring.base import ViewScale
 
 logger = logging.getLogger("addml")
 
-SAMPLED = 200_000  # rows, as many as the quantiles of a column in memory are taken from
-SHARE = 4  # of the memory: so many parts, one of them for a sample, one for a portion
+SAMPLED = 200_000  # rows, as for the quantiles of a column in memory
+SHARE = 4  # the sample gets a quarter of the memory, a portion another
 LEAST_SAMPLE = 1000  # rows
-LEAST_SAMPLE_BYTES = 32 << 20  # however little the memory: a few rows tell no quartiles
+LEAST_SAMPLE_BYTES = 32 << 20  # even if memory is smaller: quartiles need enough rows
 BLOCKS = 16  # of a portion
 LEAST_BLOCK = 256  # rows
-DRAWN_TOGETHER = 2**18  # rows of which each member holds out its share
-REPORTED = 2**18  # rows between two log records on how far a run is
+DRAWN_TOGETHER = 2**18  # rows from which a member's validation rows are drawn at once
+REPORTED = 2**18  # rows between two progress records
 SCORED_AT_ONCE = 2**16  # rows
-REMEMBERED = 1_000_000  # training scores at most; of more those at even steps through all in order
+REMEMBERED = 1_000_000  # training scores; of more, evenly spaced quantiles
 
 
 @dataclass(frozen=True)
 class OnDisk:
-    """The rows of a source, prepared on disk, and a sample of them in memory; of a group the sample is one of all."""
+    """The rows of a source, prepared on disk, and a sample in memory; a process group shares one sample of all rows."""
 
     config: Config
     vectorizer: TableVectorizer
-    source: Source  # or the shard of a process
+    source: Source  # the shard of this process
     census: Census
     sample: LazyRows
     rows: DiskRows
@@ -62,9 +63,9 @@ class OnDisk:
     group: Group
 
     def member(self, random: np.random.Generator) -> Member:
-        """One member's rows, on disk: of every part of the rows V is drawn at random, the rest is M."""
+        """One member's training and validation rows, in files; validation rows are drawn from each part of the rows."""
         rows = len(self.source)
-        if self.group.rank:  # what the first process draws is as if it were alone
+        if self.group.rank:  # the first process draws as if it were alone
             random = np.random.Generator(random.bit_generator.jumped(self.group.rank))  # type: ignore[attr-defined]
         parts = [np.arange(start, min(rows, start + DRAWN_TOGETHER)) for start in range(0, rows, DRAWN_TOGETHER)]
         held_out = sum(count_of(self.config.validation_ratio, len(part), least=2) for part in parts)
@@ -78,13 +79,13 @@ class OnDisk:
         return Member(train, validation, random, self.config.normal_ratio)
 
     def announce_training(self, epoch: int) -> None:
-        """Log that training begins, or resumes after some epochs."""
+        """Log that training begins, or resumes after `epoch` epochs."""
         _announce("Training on", len(self.source), self.config.epochs - epoch, _passes(self.config))
 
     def sampled(
         self, learner: MetricLearner, members: Sequence[Member], weights: Array
     ) -> tuple[MemoryRows, list[Member], Array]:
-        """The sample, the members' rows in it by their places there, and the centres of all rows."""
+        """The sample, the members with their rows in it, and the centres of all rows."""
         self.source.check_unchanged()
         _announce("Centring", len(self.source), self.config.members)
         learner.set_weights(weights)
@@ -99,18 +100,19 @@ class OnDisk:
         return sample, own, center
 
     def scored(self, model: Model, members: Sequence[Member], device: str, threads: int) -> Model:
-        """The model with the scores of all rows: of very many, those at even steps through all in order."""
+        """The model with the training scores of all rows, or with REMEMBERED quantiles of them."""
         _announce("Scoring", len(self.source))
-        scores, done = mapped(self.folder, (len(self.rows),), np.float64), 0
-        for part in self.rows.blocks(SCORED_AT_ONCE):
-            scores[done : done + len(part)] = model.scores(part, device, threads)
-            done += len(part)
-        (total,) = self.group.counts([done])
+        rows = len(self.rows)
+        scores = mapped(self.folder, (rows,), np.float64)
+        for start in range(0, rows, SCORED_AT_ONCE):
+            part = self.rows.slice(start, SCORED_AT_ONCE)
+            scores[start : start + len(part)] = model.scores(part, device, threads)
+        (total,) = self.group.counts([rows])
         few = total <= REMEMBERED
         if not few:
             scores.sort()
-            scores = scores[even_steps(done, REMEMBERED * done // total)]
-        marks = held_out(members, done) if few else np.zeros((len(members), len(scores)), bool)
+            scores = scores[even_steps(rows, REMEMBERED * rows // total)]
+        marks = held_out(members, rows) if few else np.zeros((len(members), len(scores)), bool)
         remembered = np.frombuffer(b"".join(self.group.gather(scores.tobytes())))
         marks = np.frombuffer(b"".join(self.group.gather(marks.T.tobytes())), bool).reshape(-1, len(members)).T
         training = TrainingScores.of(remembered, marks, by_views=isinstance(model.scale, ViewScale))
@@ -127,9 +129,9 @@ class OnDisk:
 def prepare(
     config: Config, whole: Source, start: Vectorizer | None, device: str, storage: Storage, group: Group = ALONE
 ) -> OnDisk:
-    """Look through the rows of a source, decide what its columns are, and prepare all rows in a nameless file.
+    """Take a census of a source, fit the vectorizer, and prepare all rows in a temporary file.
 
-    A process of a group reads a shard of them.
+    Each process of a group reads one shard.
     """
     memory = parameters.size("memory", storage.memory)
     source = whole if group.size == 1 else whole.shard(group.rank, group.size)
@@ -139,13 +141,13 @@ def prepare(
     census = Census.take(_watched(source), -(-most * len(source) // len(whole)), group.rank).joined(group)
     vectorizer, sample = _vectorizer(config, source, census, start, group)
     width, randoms = vectorizer.features.width, config.randoms()
-    seed = int(randoms[0].bit_generator.seed_seq.generate_state(1)[0])  # without a draw  # type: ignore[attr-defined]
+    seed = int(randoms[0].bit_generator.seed_seq.generate_state(1)[0])  # draws nothing  # type: ignore[attr-defined]
     _announce("Preparing", len(source))
     values, done = mapped(storage.folder, (len(source), width), np.float32), 0
     for batch in _watched(source):
         values[done : done + batch.num_rows] = vectorizer.prepare(batch)
         done += batch.num_rows
-    most_rows = memory // SHARE // (4 * width + 24 * config.members)  # numbers, and three ids for every member
+    most_rows = memory // SHARE // (4 * width + 24 * config.members)  # float32 features, three ids for every member
     rows = DiskRows(source, values, device, most_rows, seed)
     return OnDisk(config, vectorizer, source, census, sample, rows, randoms, storage.folder, device, group)
 
@@ -153,31 +155,27 @@ def prepare(
 def _vectorizer(
     config: Config, source: Source, census: Census, start: Vectorizer | None, group: Group
 ) -> tuple[TableVectorizer, LazyRows]:
-    """How columns become features: by the sample, and where that is not the table, by all rows."""
+    """The vectorizer `start`, or one fitted to the sample and refined by all rows."""
     if start is not None:
         if not isinstance(start, TableVectorizer):
             raise TypeError("the detector was fitted to an array; a table on disk has named columns: use fit")
         return start, start.read(census.sample)
     columns = census.columns()
     warn_of_dropped(columns)
-    sides = sides_of(config.one_sided, columns.own_names)
-    columns = columns.facing(sides)
-    drift = DriftCounter(columns)
-    features = Features.fit(columns.transform(census.sample, drift), sides, robust=config.robust)
+    columns, features, _, drift = fit_features(columns, census.sample, config)
     if not census.is_whole:
         _announce("Standardising", len(source))
         before, drift = Standardised(columns, features), DriftCounter(columns)
         features = refined(features, (before.transform(batch, drift) for batch in _watched(source)), group)
     warn_of_texts(drift.texts)
-    names = tuple(census.sample.column_names)
-    one = TableVectorizer(features=columns.rescaled(features), columns_in=len(names), names=names, columns=columns)
+    one = TableVectorizer.of(columns, features, census.sample)
     return one, LazyRows(census.sample, one.prepare)
 
 
 def refined(features: Features, parts: Iterable[np.ndarray], group: Group = ALONE) -> Features:
-    """The features of a sample, fitted to all rows but for medians and quartiles.
+    """The features of a sample with the means and deviations of all rows; medians and quartiles do not change.
 
-    The parts (n, width) are nearly standardised by the sample, so that their sums round little.
+    The parts (n, width) are rows standardised by the sample, so that their sums round little.
     """
     rows, total, squares, flagged = 0, np.zeros(features.width), np.zeros(features.width), np.zeros(len(features.gaps))
     for part in parts:
@@ -185,7 +183,7 @@ def refined(features: Features, parts: Iterable[np.ndarray], group: Group = ALON
         rows += len(part)
         total += exact.sum(axis=0)
         squares += np.einsum("ij,ij->j", exact, exact)
-        flagged += (part[:, len(features.median) :] > 0).sum(axis=0)  # a gap's flag is above its mean
+        flagged += (part[:, len(features.median) :] > 0).sum(axis=0)  # the flag of a gap is positive
     (rows,) = group.counts([rows])
     total, squares, flagged = map(group.sum, (total, squares, flagged))
     mean = total / rows
@@ -199,31 +197,25 @@ def _watched(source: Source) -> Iterator[pa.RecordBatch]:
 
 
 def _announce(what: str, rows: int, times: int = 1, passes: float = 1) -> None:
-    """Log a stage that takes so many rows, that often, in so many passes each time."""
+    """Log a stage that reads `rows` rows `times` times, each in `passes` passes."""
     logger.info("%(stage)s", {"stage": f"{what} {rows:,} rows", "total": rows * times, "passes": passes})
 
 
 def _passes(config: Config) -> float:
-    """How often an epoch takes a row: M for the centre and for the distances, P for the steps, V for its loss.
+    """The passes over the rows in an epoch: M for the centre and the distances, P for the steps, V for its loss.
 
-    A look for a collapse at the end takes M as an epoch does.
+    The search for a collapse after the last epoch takes another two passes over M.
     """
     train = 1 - config.validation_ratio
     once = 2 * train + config.normal_ratio * train + 2 * config.validation_ratio
     return config.members * (once + 2 * train / config.epochs)
 
 
-# Rows that the training loop takes from disk ----------------------------------------------------------------
-
-
 class DiskRows(Rows):
-    """Prepared rows in a file of float32 numbers mapped into memory: the system keeps what it has room for.
-
-    The table they come from must not change meanwhile.
-    """
+    """Prepared rows in a memory-mapped float32 file; their source must not change meanwhile."""
 
     def __init__(self, source: Source, values: np.ndarray, device: str, most: int, seed: int) -> None:
-        """`most` rows are shuffled together, in an order by the seed."""
+        """At most `most` rows are shuffled together, in an order that depends on the seed."""
         self.source, self.values, self.device, self.most, self.seed = source, values, device, most, seed
         self._served = 0
 
@@ -232,16 +224,14 @@ class DiskRows(Rows):
         return portions(len(self), self.most, self.seed, epoch)
 
     def take(self, ids: Array) -> Array:
-        """The rows with these ids, of shape (*ids.shape, ...), where the network is."""
-        self._report(ids.shape[0] * ids.shape[1] if ids.ndim > 1 else len(ids))
+        """The rows with these ids, of shape (*ids.shape, d), on the device of the network."""
+        self._report(math.prod(ids.shape))
         return on_device(np.asarray(self.values).take(to_numpy(ids), axis=0), self.device)
 
-    def blocks(self, size: int) -> Iterator[np.ndarray]:
-        """All rows in their order, so many at a time."""
-        for start in range(0, len(self), size):
-            part = np.asarray(self.values[start : start + size])
-            self._report(len(part))
-            yield part
+    def slice(self, start: int, size: int) -> np.ndarray:
+        part = np.asarray(self.values[start : start + size])
+        self._report(len(part))
+        return part
 
     def _report(self, rows: int) -> None:
         self._served += rows
@@ -251,9 +241,9 @@ class DiskRows(Rows):
 
 
 def portions(rows: int, most: int, seed: int, epoch: int) -> Iterator[list[tuple[int, int]]]:
-    """The ranges of rows, ascending, that an epoch shuffles together: blocks from anywhere in the table.
+    """The ranges of rows, ascending, that an epoch shuffles together: random blocks of the table.
 
-    There are at most so many rows in a portion, but at least a few blocks.
+    A portion has at most `most` rows, or BLOCKS blocks of LEAST_BLOCK rows if that is more.
     """
     block = rows if rows <= most else max(LEAST_BLOCK, most // BLOCKS)
     order = np.random.default_rng([seed, epoch]).permutation(-(-rows // block))
@@ -262,14 +252,11 @@ def portions(rows: int, most: int, seed: int, epoch: int) -> Iterator[list[tuple
         yield [(int(first), min(rows, int(first) + block)) for first in chosen]
 
 
-# A table on disk, scored part by part -----------------------------------------------------------------------
-
-
-Scored = Iterator[tuple[int, np.ndarray]]  # rows before a part, and its scores
+Scored = Iterator[tuple[int, np.ndarray]]  # rows before a batch, and its scores
 
 
 def scored(model: Model, X: Any, read: Callable[[pa.Table], Rows], device: str, threads: int) -> Scored:
-    """The scores of a table on disk, part by part, each with the number of rows before it."""
+    """The scores of a table on disk, batch by batch, each with the number of rows before it."""
     start = 0
     for batch in open_source(X, None if model.columns is None else model.columns.used).batches():
         with rows_before(start):
@@ -279,9 +266,9 @@ def scored(model: Model, X: Any, read: Callable[[pa.Table], Rows], device: str, 
 
 
 def write_scores(path: str | os.PathLike[str], X: Any, parts: Scored, threshold: float) -> None:
-    """Write row, score and decision of every row of a table on disk, which is not overwritten."""
+    """Write row, score and decision of every row of a table on disk; refuses to overwrite the table."""
     if is_part(path, X if isinstance(X, (str, os.PathLike)) else open_source(X)):
-        raise ValueError(f"{path} is the table itself or a part of it, which is not overwritten; write elsewhere")
+        raise ValueError(f"{path} is the table itself or a part of it and would be overwritten; write elsewhere")
     schema = pa.schema([("row", pa.int64()), ("score", pa.float64()), ("is_anomaly", pa.bool_())])
     with open_writer(path, schema) as writer:
         for start, scores in parts:

@@ -1,7 +1,7 @@
 """Distances in metric space with their gradients, and exact cut-offs.
 
-Arrays carry the member axis first: embeddings are (E, b, w), centres (E, w). Every distance function
-returns the distances and a function that turns dL/d(distances) into dL/dZ, written by hand.
+The member axis comes first: embeddings are (E, b, w), centres (E, w). The distances that are trained on come with a
+backward function from dL/d(distances) to dL/dZ, written by hand.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from addml.arrays import (
 )
 
 Distance = Literal["sqeuclidean", "euclidean", "cosine"]
-Back = Callable[[Array], Array]
+Back = Callable[[Array], Array]  # from the gradient of the output to the gradient of the input
 DISTANCES: tuple[Distance, ...] = ("sqeuclidean", "euclidean", "cosine")
-NOT_A_DISTANCE = -1.0  # marks what must lie below every cut-off: the diagonal, and pairs with a row that only pads
-FEW = 1024  # values, of which a sample tells too little
+NOT_A_DISTANCE = -1.0  # below every cut-off: marks the diagonal and pairs with padding
+FEW = 1024  # with fewer values, a sample does not bracket the k-th largest well enough
 
 
 def count_of(ratio: float, n: int, least: int = 1) -> int:
-    """K, the number of elements that a ratio of n means: rounded up, never under `least`, never over n."""
+    """A ratio of n as a number of elements: rounded up, at least `least`, at most n."""
     return min(n, max(least, math.ceil(ratio * n - 1e-9)))
 
 
@@ -43,11 +43,11 @@ def count_of(ratio: float, n: int, least: int = 1) -> int:
 
 
 class Hardest(NamedTuple):
-    """The k-th largest distance of every member, how many are at or above it (ties are kept), and their mean: (E,)."""
+    """The hardest distances of every member."""
 
-    cutoff: Array
-    count: Array
-    mean: Array
+    cutoff: Array  # (E,), the k-th largest distance
+    count: Array  # (E,), how many are at or above it, ties included
+    mean: Array  # (E,), their mean
 
 
 def smallest(values: Array, ks: Sequence[int]) -> Array:
@@ -58,24 +58,24 @@ def smallest(values: Array, ks: Sequence[int]) -> Array:
 
 
 def _kth_smallest(values: np.ndarray, k: int) -> Any:
-    copy = room(values.shape, values.dtype, values)  # on disk where the values are
+    copy = room(values.shape, values.dtype, values)  # on disk if the values are
     copy[...] = values
     copy.partition(k - 1)
     return copy[k - 1]
 
 
 def hardest(values: Array, ks: Sequence[int]) -> Hardest:
-    """What lies at or above the ks[e]-th largest value of each row e of values (E, n); nothing where ks[e] is 0."""
+    """The values at or above the ks[e]-th largest of each row e of values (E, n); none if ks[e] is 0."""
     if not isinstance(values, np.ndarray) and min(ks) == max(ks) > 0:
-        return _hardest_of_all(values, ks[0])
+        return _hardest_on_device(values, ks[0])
     cutoff = largest(values, ks)
     taken = from_cutoff(values, cutoff[:, None])
     count = row_sums(taken)[:, 0]
     return Hardest(cutoff, count, dots(values, taken) / at_least_one(count))
 
 
-def _hardest_of_all(values: Array, k: int) -> Hardest:
-    """The same with one k, as mostly: nothing is copied to the device, and only the largest are added up."""
+def _hardest_on_device(values: Array, k: int) -> Hardest:
+    """The same with one k for all members, the usual case: copies nothing to the device, adds up only k values."""
     largest = values.topk(k, sorted=False).values
     cutoff = largest.amin(-1)
     count = row_sums(from_cutoff(values, cutoff[:, None]))[:, 0]
@@ -83,19 +83,19 @@ def _hardest_of_all(values: Array, k: int) -> Hardest:
 
 
 def largest(values: Array, ks: Sequence[int]) -> Array:
-    """The ks[e]-th largest value of each row e of values (E, n); infinity where ks[e] is 0."""
+    """The ks[e]-th largest value of each row e of values (E, n); infinity if ks[e] is 0."""
     if isinstance(values, np.ndarray):
         return np.array([_kth_largest(row, k) for row, k in zip(values, ks, strict=True)], values.dtype)
-    if not any(ks):  # the one row of a last mini-batch makes no pair, and there is nothing to gather from
+    if not any(ks):  # a last mini-batch of one row has no pairs to gather from
         return values.new_full((len(values),), math.inf)
     k, ordered = index_like(np.asarray(ks), values)[:, None], values.sort(-1, descending=True).values
     return namespace(values).where(k > 0, ordered.gather(1, (k - 1).clip(0)), math.inf)[:, 0]
 
 
 def _kth_largest(values: np.ndarray, k: int) -> float:
-    """Exact selection after Floyd and Rivest: a sample brackets the value, only the bracket is partitioned.
+    """Exact selection after Floyd and Rivest: a sample brackets the value, and only the bracket is partitioned.
 
-    Selection is the dearest part of a large batch, and this takes a quarter of the time of partitioning everything.
+    Selection is the most expensive part of a large batch; this takes a quarter of the time of a full partition.
     """
     n = len(values)
     if k == 0:
@@ -106,7 +106,7 @@ def _kth_largest(values: np.ndarray, k: int) -> float:
     sample = np.sort(values[::every])
     guess = min(int(len(sample) * (1 - k / n)), len(sample) - 1)
     upper = values >= sample[guess]
-    spare = int(np.count_nonzero(upper)) - k  # how far the guess is off is counted, and the sample corrects it
+    spare = int(np.count_nonzero(upper)) - k  # by how many the guess is off; the sample corrects it
     reach = int(guess + spare / every + math.copysign(2 * math.sqrt(abs(spare) / every) + 3, spare))
     if spare >= 0:
         inside = values.compress(upper ^ (values > sample[reach]) if reach < len(sample) else upper)
@@ -123,19 +123,19 @@ def _kth_largest(values: np.ndarray, k: int) -> float:
 
 
 def pair_distances(z: Array, distance: Distance) -> tuple[Array, Back]:
-    """All pairwise distances of z (E, b, w) as a symmetric (E, b, b), and the way back.
+    """All pairwise distances of z (E, b, w) as symmetric matrices (E, b, b), and the backward function.
 
-    The way back takes dL/dD for each unordered pair, as a symmetric matrix with a diagonal of zeros, and uses it up.
+    It takes dL/dD of the unordered pairs as a symmetric matrix with a diagonal of zeros, and overwrites it.
     """
     if distance == "cosine":
-        unit, unit_back = _normalised(z)
+        unit, unit_back = _normalised_with_back(z)
         halves = namespace(z).full_like(z[..., 0], 0.5)
         return plus_gram(pair_sums(halves), unit, -1), lambda grad: unit_back(-(grad @ unit))
-    z = z - column_sums(z) / z.shape[1]  # distances do not change; float32 cancels less
-    squared = plus_gram(pair_sums(dots(z, z)), z, -2)  # symmetric to the last bit, as a cut-off needs it
+    z = z - column_sums(z) / z.shape[1]  # keeps all distances, with less cancellation in float32
+    squared = plus_gram(pair_sums(dots(z, z)), z, -2)  # symmetric to the last bit, as cut-offs require
 
     def back(grad: Array) -> Array:
-        fill_diagonal(grad, -row_sums(grad)[..., 0])  # the Laplacian of the graph of pairs, of the other sign
+        fill_diagonal(grad, -row_sums(grad)[..., 0])  # minus the Laplacian of the graph of pairs
         towards = grad @ z
         towards *= -2
         return towards
@@ -149,8 +149,8 @@ def pair_distances(z: Array, distance: Distance) -> tuple[Array, Back]:
 def unordered(pairs: Array) -> Array:
     """Each unordered pair of the symmetric pairs (E, b, b) once: (E, b (b - 1) / 2).
 
-    In rows of b + 1, begun behind the first number, place d holds pairs that lie d columns right of the diagonal or
-    b + 1 - d columns left of it: the first half of the places has every pair once, and nothing is looked up.
+    Skip the first number and read the rest in rows of b + 1: place d then holds the pairs d columns right of the
+    diagonal or b + 1 - d columns left of it. The first half of each row has every pair once, without any lookup.
     """
     members, size = pairs.shape[:2]
     half, odd = divmod(size, 2)
@@ -158,11 +158,11 @@ def unordered(pairs: Array) -> Array:
     once = rows[:, :, :half].reshape(members, (size - 1) * half)
     if not odd:
         return once
-    return namespace(pairs).concat([once, rows[:, :half, half]], axis=1)  # the middle place has its pairs twice
+    return namespace(pairs).concat([once, rows[:, :half, half]], axis=1)  # the middle place holds its pairs twice
 
 
 def fill_diagonal(pairs: Array, value: float | Array) -> None:
-    """Put one value, or those of (E, b), on the diagonal of every matrix of pairs (E, b, b)."""
+    """Set the diagonal of every matrix of pairs (E, b, b) to one value, or to values (E, b)."""
     size = pairs.shape[-1]
     pairs.reshape(len(pairs), size * size)[:, :: size + 1] = value
 
@@ -171,10 +171,10 @@ def fill_diagonal(pairs: Array, value: float | Array) -> None:
 
 
 def center_distances(z: Array, center: Array, distance: Distance) -> tuple[Array, Back]:
-    """Distances (E, b) of z (E, b, w) to a centre (E, w) that is constant for the gradient."""
+    """Distances (E, b) of z (E, b, w) to a centre (E, w), and the backward function; the centre is a constant."""
     if distance == "cosine":
-        unit, unit_back = _normalised(z)
-        mu, _ = _normalised(center[:, None])
+        unit, unit_back = _normalised_with_back(z)
+        mu = normalised(center[:, None])
         return 1 - (unit * mu).sum(axis=-1), lambda grad: unit_back(-grad[..., None] * mu)
     offset = z - center[:, None]
     squared = _squares(offset)
@@ -189,16 +189,16 @@ def center_distances(z: Array, center: Array, distance: Distance) -> tuple[Array
 
 
 def _squares(offset: Array) -> Array:
-    """The squared lengths (...) of offset (..., w), each row by itself, whatever its place."""
+    """The squared lengths (...) of offset (..., w); a row's bits do not depend on its place."""
     if isinstance(offset, np.ndarray):
         return dots(offset, offset)
-    return namespace(offset).linalg.vector_norm(offset, dim=-1).square()  # one pass
+    return namespace(offset).linalg.vector_norm(offset, dim=-1).square()  # a single pass
 
 
 def cross_distances(z: Array, references: Array, distance: Distance) -> Array:
     """Distances (E, b, r) of z (E, b, w) to every reference (E, r, w)."""
     if distance == "cosine":
-        return 1 - row_product(_normalised(z)[0], _normalised(references)[0].mT)
+        return 1 - row_product(normalised(z), normalised(references).mT)
     origin = references.mean(axis=1, keepdims=True)
     z, references = z - origin, references - origin
     squared = row_product(-2 * z, references.mT)
@@ -209,27 +209,27 @@ def cross_distances(z: Array, references: Array, distance: Distance) -> Array:
 
 
 def matched_distances(z: Array, other: Array, distance: Distance) -> Array:
-    """Distances (E, b) of each row of z (E, b, w) to the row in the same place of other."""
+    """Distances (E, b) between the rows of z (E, b, w) and the rows of other in the same places."""
     if distance == "cosine":
-        return 1 - (_normalised(z)[0] * _normalised(other)[0]).sum(axis=-1)
+        return 1 - (normalised(z) * normalised(other)).sum(axis=-1)
     squared = ((z - other) ** 2).sum(axis=-1)
     return squared if distance == "sqeuclidean" else namespace(z).sqrt(squared)
 
 
 def normalised(z: Array) -> Array:
-    """The rows of z (..., w) at length 1, on which Euclidean distances rank as cosine distances do."""
-    return _normalised(z)[0]
+    """The rows of z (..., w) at length 1; their Euclidean distances rank like cosine distances."""
+    return _normalised_with_back(z)[0]
 
 
-def _normalised(z: Array) -> tuple[Array, Back]:
+def _normalised_with_back(z: Array) -> tuple[Array, Back]:
     squares = (z * z).sum(axis=-1, keepdims=True)
-    length = namespace(z).sqrt(squares).clip(1e-15)  # a row at the origin has no direction: at distance 1 from all
+    length = namespace(z).sqrt(squares).clip(1e-15)  # a row at the origin has no direction: distance 1 from all
     unit = z / length
     return unit, lambda grad: (grad - (grad * unit).sum(axis=-1, keepdims=True) * unit) / length
 
 
 def _through_root(grad: Array, roots: Array) -> Array:
-    # d sqrt(s) / ds = 1 / (2 sqrt(s)); where two rows coincide, zero is the subgradient that moves nothing.
+    # d sqrt(s) / ds = 1 / (2 sqrt(s)); zero is a subgradient where two rows coincide
     xp = namespace(grad)
     apart = roots > 0
     return xp.where(apart, grad / (2 * xp.where(apart, roots, 1.0)), 0.0)

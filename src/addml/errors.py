@@ -1,4 +1,4 @@
-"""Errors that a user can fix: one sentence without a traceback, and the same as data where it crosses a process."""
+"""Errors that a user can fix, reported in one sentence without a traceback or sent as JSON; and warnings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from addml.text import listed
 
-USAGE = "usage"  # the code of options that are wrong or contradict each other; any other code is about the input
+USAGE = "usage"  # code of errors about options; any other code is about the input
 
 
 class AddmlError(ValueError):
@@ -30,12 +30,11 @@ class AddmlError(ValueError):
         self.code, self.file, self.row, self.column, self.option = code, file, row, column, option
 
     def to_json(self) -> dict[str, Any]:
-        """The message and the fields that are known."""
+        """The message, and the other fields unless None."""
         return {"message": str(self)} | {name: value for name, value in vars(self).items() if value is not None}
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> AddmlError:
-        """The inverse of `to_json`."""
         return cls(**document)
 
 
@@ -43,20 +42,19 @@ class AddmlError(ValueError):
 
 
 class DroppedColumnsWarning(UserWarning):
-    """Columns that are not learned from, and values that cannot be read, which the commands report themselves."""
+    """Dropped columns and unreadable values, which the commands report in their own words."""
 
 
 class TextCellsWarning(DroppedColumnsWarning):
-    """Texts in columns of numbers, which are missing values and make their rows strange."""
+    """Texts in number columns: they count as missing and make their rows strange."""
 
     def __init__(self, cells: Any) -> None:
-        """The cells in question."""
         super().__init__("; ".join(cells.words()))
         self.cells = cells
 
 
 def warn(message: str | Warning, kind: type[UserWarning] = UserWarning) -> None:
-    """Warn at the line that called into this package, however deep the warning arose, or through scikit-learn."""
+    """Warn, naming the line of the caller outside of this package and scikit-learn."""
     frame, depth = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("addml.", "sklearn.")):
         frame, depth = frame.f_back, depth + 1
@@ -64,20 +62,20 @@ def warn(message: str | Warning, kind: type[UserWarning] = UserWarning) -> None:
 
 
 def warn_of_columns(message: str, columns: Iterable[int], names: Sequence[str]) -> None:
-    """Warn of some columns, if there are any."""
+    """Warn of columns, by their places, if there are any."""
     if named := [repr(names[column]) for column in columns]:
         warn(f"{message}: {listed(named)}")
 
 
 def warn_of_texts(cells: Any) -> None:
-    """Warn of the cells of columns of numbers that are text, if there are any."""
+    """Warn of texts in number columns, if there are any."""
     if cells:
         warn(TextCellsWarning(cells))
 
 
 @contextmanager
 def rows_before(rows: int) -> Iterator[None]:
-    """Count the row that an error names behind so many others, of which the reader knew nothing."""
+    """Add `rows` to the row that an error names: the code that raised it did not see the rows before."""
     try:
         yield
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What a run found, as plain values: the command line prints it, the report draws it, a file stores it."""
+"""The results of a run as plain values, which the command line prints, the report draws and files store."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ PACKAGES = ("addml", "numpy", "pyarrow", "scikit-learn", "scipy", "torch")
 
 @dataclass(frozen=True)
 class Reason:
-    """One column that made a row stand out, or several that are ordinary by themselves."""
+    """Why a row stands out: one column, or several that are ordinary by themselves."""
 
-    column: str
-    share: float  # of the row's score, that they contribute
+    column: str  # or several, joined by ", "
+    share: float  # their contribution, as a share of the row's score
     words: str  # "amount 41x the usual", "country unseen"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One row of the table with its score."""
+    """A row with its score and reasons."""
 
-    row: int  # counted from 1, the header not counted
+    row: int  # counted from 1, without the header
     rank: int  # 1 is the most anomalous
     score: float
     is_anomaly: bool
     ids: dict[str, Any] = field(default_factory=dict)
-    values: dict[str, Any] = field(default_factory=dict)  # raw values of the columns used; None is a gap
+    values: dict[str, Any] = field(default_factory=dict)  # raw values of the columns used; None if missing
     reasons: tuple[Reason, ...] = ()
     p_value: float | None = None  # share of ordinary rows that are at least this unusual
-    probability: float | None = None  # 1 - q, q being the p-value adjusted for all rows looked at
+    probability: float | None = None  # 1 - q, where q is the p-value adjusted for all rows
 
     def event_to_json(self) -> dict[str, Any]:
         channels = [{"channel": one.column, "share": one.share, "words": one.words} for one in self.reasons]
@@ -54,7 +54,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Group:
-    """Findings that stand out for the same columns."""
+    """Rows with the same first reason."""
 
     columns: tuple[str, ...]
     words: str
@@ -63,18 +63,18 @@ class Group:
 
 @dataclass(frozen=True)
 class Hidden:
-    """Flagged rows that are not listed, being known to be normal, by the entry that says so."""
+    """Flagged rows that are not listed because an entry says that they are normal."""
 
-    place: str  # "known.toml, entry 2"
+    place: str  # of the entry: "known.toml, entry 2"
     reason: str
     expires: str | None
     rows: int
-    row: int  # the strangest of them, counted from 1
+    row: int  # the strangest one, counted from 1
     score: float
 
     @property
     def words(self) -> str:
-        """How many rows the entry hides, why, and the strangest of them."""
+        """How many rows the entry hides, why, and which is the strangest."""
         until = f" until {self.expires}" if self.expires else ""
         what = f"{self.reason}: {self.place}" if self.reason else self.place
         return f"{self.rows:,} hidden{until} ({what}), the strangest is row {self.row} with {self.score:.4g}"
@@ -82,7 +82,7 @@ class Hidden:
 
 @dataclass(frozen=True)
 class Usual:
-    """The ordinary values of one column among the training rows that are not anomalies."""
+    """The usual values of a column, from the training rows that are not anomalies."""
 
     column: str
     kind: str  # "number", "boolean", "date", "category"
@@ -94,22 +94,22 @@ class Usual:
 
     @classmethod
     def of(cls, profile: ColumnProfile) -> Usual:
-        """What findings hold of a column's profile."""
+        """The part of a column's profile that findings need."""
         ends = profile.low, profile.middle, profile.high
         return cls(profile.column, profile.kind, profile.words, *ends, profile.common(MOST_COMMON))
 
 
 @dataclass(frozen=True)
 class Picture:
-    """One image, small, as a PNG or JPEG file."""
+    """A thumbnail of an image."""
 
     name: str
     row: int  # counted from 1
     score: float
     kind: str  # "strange" or "typical"
-    image: bytes
-    heat: bytes | None = None  # the same with what makes it strange laid over it
-    file: str | None = None  # where the original lies
+    image: bytes  # PNG or JPEG
+    heat: bytes | None = None  # the same with its anomaly map as an overlay
+    file: str | None = None  # path of the original
 
 
 @dataclass(frozen=True)
@@ -119,31 +119,31 @@ class EventPicture:
     rank: int
     when: np.ndarray  # (n,) datetime64 or numbers
     span: tuple[int, int]  # the event among these steps
-    channels: tuple[tuple[str, np.ndarray, np.ndarray | None], ...]  # values (n,); low end, middle, high end (3, n)
+    channels: tuple[tuple[str, np.ndarray, np.ndarray | None], ...]  # name, values (n,), band (3, n): low, median, high
 
 
 @dataclass(frozen=True)
 class Track:
-    """Series to be drawn: scores and some channels step by step, and the events, each from a step to another."""
+    """Series to draw: the scores and some channels by step, and the events."""
 
     times: tuple[str, str]  # of the first and of the last step
     scores: np.ndarray
     channels: tuple[tuple[str, np.ndarray], ...]
-    events: tuple[tuple[int, int], ...]
+    events: tuple[tuple[int, int], ...]  # first step and the one after the last
     when: np.ndarray | None = None  # (n,) datetime64 or numbers
-    entities: tuple[tuple[str, int, int], ...] = ()  # name, first step and the one behind the last of each series
+    entities: tuple[tuple[str, int, int], ...] = ()  # name, first step and the one after the last of each series
     pictures: tuple[EventPicture, ...] = ()  # of the first events
 
 
 @dataclass(frozen=True)
 class Findings:
-    """A whole run: what was read, what was left out, every score, the ranked rows with their reasons."""
+    """The results of a run."""
 
     source: str
     rows: int
     columns: tuple[str, ...]  # used
     left_out: tuple[tuple[str, str], ...]  # (column, why)
-    notes: tuple[str, ...]  # what reading and preparing found out and is to be said
+    notes: tuple[str, ...]  # on reading and preparing the data
     scores: np.ndarray  # (n,), float64
     threshold: float
     ranked: tuple[Finding, ...]  # the flagged rows and the top ones, most anomalous first
@@ -151,27 +151,27 @@ class Findings:
     usual: tuple[Usual, ...] = ()
     history: tuple[dict[str, Any], ...] = ()
     evaluation: dict[str, Any] | None = None  # with a label column: roc_auc, average_precision, curves ...
-    check: tuple[dict[str, Any], ...] = ()  # one dict a kind of planted fault: see decisions/check.py
-    drift: tuple[dict[str, Any], ...] = ()  # one dict a column: how this table differs from the training rows
+    check: tuple[dict[str, Any], ...] = ()  # one dict for each kind of planted fault: see decisions/check.py
+    drift: tuple[dict[str, Any], ...] = ()  # one dict for each column: how this table differs from the training rows
     settings: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
-    trained_rows: int = 0  # less than rows where training took a sample
+    trained_rows: int = 0  # fewer than rows if training took a sample
     decided_by: str = ""  # how the threshold was chosen, in words
-    least_p_value: float = 0.0  # the least that the training rows can tell; 0 for rows that were trained on
+    least_p_value: float = 0.0  # resolution of p-values for new rows; 0 for training rows
     clear: int = 0  # rows that stand clear of the rest, by an estimate from the bulk of the training scores
-    pictures: tuple[Picture, ...] = ()  # where the rows are images: the strangest, then the most typical
-    noun: str = "row"  # what one of the rows is called
-    track: Track | None = None  # of a series, whose ranked rows are the peaks of its events
+    pictures: tuple[Picture, ...] = ()  # of images: the strangest, then the most typical
+    noun: str = "row"  # the word for a row: "image", "step"
+    track: Track | None = None  # of series, whose ranked rows are the peaks of events
     hidden: tuple[Hidden, ...] = ()  # rows above the threshold that are known to be normal
 
     @property
     def anomalies(self) -> int:
-        """How many rows score above the threshold and are not hidden."""
+        """How many rows score above the threshold without being hidden."""
         return int((self.scores > self.threshold).sum()) - sum(one.rows for one in self.hidden)
 
     @property
     def examples(self) -> tuple[Finding, ...]:
-        """The ranked rows, of each group of similar ones the highest first and the others behind all examples."""
+        """The ranked rows, with the repetitions within groups at the end."""
         later = {rank for group in self.groups for rank in group.ranks[1:]}
         return tuple(sorted(self.ranked, key=lambda one: (one.rank in later, one.rank)))
 
@@ -187,7 +187,7 @@ class Findings:
         return f"{words}; {stand} clear of the rest"
 
     def to_json(self, top: int) -> dict[str, Any]:
-        """The findings as plain values, with the `top` highest rows: what `--json` prints and REST answers."""
+        """The findings with the `top` highest rows, as `--json` prints them and REST returns them."""
         flagged = [one for one in self.ranked if one.is_anomaly]
         return {
             "source": self.source,
@@ -213,7 +213,7 @@ class Findings:
 
 
 def versions(*more: str) -> dict[str, str]:
-    """The versions that a result may depend on, and those of further packages."""
+    """The versions of Python, the platform, the packages that results depend on, and `more` packages."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     for name in (*PACKAGES, *more):
         try:

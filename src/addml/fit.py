@@ -329,7 +329,7 @@ def _calibrated(model: Model, rows: Rows, space: MetricSpace, device: str, threa
     if not isinstance(scorer, Guided):
         scores = model.member_scores(rows, device, threads, learned=True)
         model = model.with_scale(scores, incomplete)
-        return model, model.combine(scores, incomplete)
+        return model, model.combined(scores, rows)
     some = np.unique(np.concatenate([space.anomalies, evenly_spaced_with_ends(np.arange(len(rows)), GUIDING_ROWS)]))
     prepared, anomalous = space.prepared(some), np.isin(some, space.anomalies)
     arrays = drop_doubtful_labels(scorer, model.scorer_arrays, prepared, distance)
@@ -337,7 +337,7 @@ def _calibrated(model: Model, rows: Rows, space: MetricSpace, device: str, threa
     scores = model.member_scores(rows, device, threads, learned=True)
     model = model.with_scale(scores, incomplete)
     assert model.scale is not None
-    base = model.combine(scores, incomplete)[some]
+    base = model.combined(scores, rows)[some]
     arrays = with_label_weight(scorer, model.scorer_arrays, prepared, base, anomalous, model.scale, distance)
     model = replace(model, scorer_arrays=arrays)
     return model, model.scores(rows, device, threads, learned=True)

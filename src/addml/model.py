@@ -16,7 +16,7 @@ from addml.decisions.decision import ALARM_RATE, GIVEN, Decision, TrainingScores
 from addml.distances import Distance
 from addml.encoders import Network
 from addml.inputs import Form, Rows, Vectorizer, as_rows
-from addml.inputs.series import Sampling, over_windows
+from addml.inputs.series import Sampling, over_windows, smoothed
 from addml.inputs.series_vectorizer import WindowRows
 from addml.inputs.table import Columns
 from addml.preprocessing.groups import Groups
@@ -133,7 +133,7 @@ class Model:
         """
         rows = as_rows(rows)
         scores = self.member_scores(rows, device, threads, learned=learned)
-        return self.within_groups(self.combine(scores, self.incomplete(rows)), rows, device, threads)
+        return self.within_groups(self.combined(scores, rows), rows, device, threads)
 
     def within_groups(self, scores: np.ndarray, rows: Rows, device: str, threads: int) -> np.ndarray:
         """Scores (n,) of these rows, judged by the references of their groups too, and by a threshold of each group."""
@@ -183,6 +183,16 @@ class Model:
         assert self.scale is not None
         own = member_scores if incomplete is None else self.neutral_scores(member_scores, incomplete)
         return np.asarray(self.scale.combine(own))
+
+    def combined(self, member_scores: np.ndarray, rows: Rows | np.ndarray) -> np.ndarray:
+        """One score (n,) for each of these rows from scores of all members (E, n); smooth along a series."""
+        scores = self.combine(member_scores, self.incomplete(rows))
+        return smoothed(scores, rows.windows, self.smoothing) if isinstance(rows, WindowRows) else scores
+
+    @property
+    def smoothing(self) -> int:
+        """Steps over which scores are averaged: 1 where the future is unknown."""
+        return 1 if self.form is None or self.form.causal else int(self.scorer.smoothing)
 
     def incomplete(self, rows: Rows | np.ndarray) -> np.ndarray | None:
         """Where the past alone counts, which steps (n,) have windows that are not whole yet.

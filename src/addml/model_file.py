@@ -1,7 +1,7 @@
-"""A model as a folder: JSON for what can be read, safetensors for what is counted, nothing that can run.
+"""A model on disk: a folder with a JSON document and a safetensors file; neither can run code.
 
-`write` writes weights-HASH.safetensors first and replaces model.json, which names it, last: at every moment the folder
-is the old model or the new one. Checksums find damage; `load` checks the types and shapes of what it read.
+`write` first writes weights-HASH.safetensors, then replaces model.json, which names it. A crash leaves the old model or
+the new one. Checksums detect damage; `load` also checks types, shapes and ranges.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import re
-import secrets
 from contextlib import suppress
 from dataclasses import asdict, fields
 from pathlib import Path
@@ -32,54 +31,56 @@ from addml.preprocessing.scaling import Features
 from addml.scoring import scorer_from_plain
 from addml.scoring.views import embedded_places
 
-FORMAT = 7  # all of a model in one document; 0.1 wrote up to 5
+FORMAT = 7  # addml 0.1 wrote up to 5
 DTYPES = ("float32", "float64", "int64", "uint8")
 HASH = re.compile(r"[0-9a-f]{64}")
 
 
 class ModelFileError(ValueError):
-    """A model folder that cannot be used; the message says which file, what is wrong and what to do."""
+    """A model folder that cannot be used; the message names the file, the problem and the remedy."""
 
 
 # A model ----------------------------------------------------------------------------------------------------
 
 
 def save(model: Model, path: str | os.PathLike[str]) -> None:
-    """Write a model into the folder `path`, whole or not at all."""
+    """Save a model in the folder `path`, whole or not at all."""
     if not os.fspath(path):
-        raise ValueError(f"path={path!r} names no folder; give the one to write")
+        raise ValueError(f"path={path!r} is empty; give the folder to write")
     write(path, _document_of(model), _arrays_of(model))
 
 
 def load(path: str | os.PathLike[str], encoder: Any = None) -> Model:
-    """The model that `save` wrote; an encoder of the user's own, which no file holds, is given again."""
+    """Read a model that `save` wrote. Pass `encoder` if it was fitted with your own module, which no file holds."""
     document, arrays = read(path)
     if "checkpoint" in document:
-        raise ModelFileError(f"{path} is the checkpoint of an unfinished training: run it again to resume")
+        raise ModelFileError(f"{path} is the checkpoint of an unfinished fit; run the fit again to resume")
     try:
         model = _model_of(document, arrays, encoder)
-        _check_shapes(model, arrays)
-        _check_values(model)
-    except (ModelFileError, WrongModuleError) as error:
+        _check_arrays(model, arrays)
+        _check_groups(model)
+        _check_divisors(model)
+    except WrongModuleError as error:
         raise ModelFileError(f"{path}: {error}") from None
+    except ModelFileError as error:
+        raise ModelFileError(f"{path}: {error}; fit and save it again") from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ModelFileError(f"{path}: model.json describes no model ({error!r}); fit and save it again") from None
+        raise ModelFileError(f"{path}: model.json is not a valid model ({error!r}); fit and save it again") from None
     return model
 
 
 def digest(path: str | os.PathLike[str]) -> str:
-    """The hash of model.json, which names the hash of the weights: equal for equal models alone."""
+    """The hash of model.json, which contains the hash of the weights: it identifies the whole model."""
     return hashlib.sha256((Path(path) / "model.json").read_bytes()).hexdigest()
 
 
 def _document_of(model: Model) -> dict[str, Any]:
-    """What can be read of a model."""
-    own = {"answers": model.encoder.answers().tolist()} if isinstance(model.encoder, ModuleNetwork) else {}
+    answers = {"answers": model.encoder.answers().tolist()} if isinstance(model.encoder, ModuleNetwork) else {}
     return {
         "addml": model.version,
         "settings": model.settings,
         "vectorizer": model.vectorizer.to_json(),
-        "encoder": model.encoder.to_plain() | own,
+        "encoder": model.encoder.to_plain() | answers,
         "distance": model.distance,
         "scorer": {"name": model.scorer.name, **model.scorer.settings()},
         "decision": asdict(model.decision),
@@ -92,13 +93,11 @@ def _document_of(model: Model) -> dict[str, Any]:
 
 
 def _arrays_of(model: Model) -> dict[str, np.ndarray]:
-    """What is counted in a model."""
     assert model.scale is not None
     parts = {"features": model.vectorizer.features, "scale": model.scale, "examples": model.examples}
-    arrays = {f"{part}.{one.name}": getattr(own, one.name) for part, own in parts.items() for one in fields(own)}
-    groups = {} if model.vectorizer.groups is None else model.vectorizer.groups.arrays()
+    arrays = {f"{part}.{one.name}": getattr(value, one.name) for part, value in parts.items() for one in fields(value)}
     return arrays | {
-        **{f"groups.{name}": array for name, array in groups.items()},
+        **{f"groups.{name}": array for name, array in _group_arrays(model).items()},
         "encoder.weights": model.encoder.weights,
         **{f"scorer.{name}": array for name, array in model.scorer_arrays.items()},
         "center": model.center,
@@ -111,7 +110,6 @@ def _arrays_of(model: Model) -> dict[str, np.ndarray]:
 
 
 def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: Any) -> Model:
-    """The model of a document and arrays."""
     scorer, scores, plain = scorer_from_plain(document["scorer"]), arrays["training_scores"], document["vectorizer"]
     photographs = document["encoder"]["name"] == "pretrained"
     vectorizer = vectorizer_from_json(plain, Features(**_under("features", arrays)), photographs=photographs)
@@ -140,13 +138,17 @@ def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: 
     )
 
 
+def _group_arrays(model: Model) -> dict[str, np.ndarray]:
+    return {} if model.vectorizer.groups is None else model.vectorizer.groups.arrays()
+
+
 def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     start = f"{prefix}."
     return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
 
 
 def record_to_json(record: dict[str, Any]) -> dict[str, Any]:
-    """An epoch of the history as JSON, which has no infinity: null stands for what is not finite."""
+    """An epoch of the history as JSON: NaN and infinity become null."""
     plain = {name: value if np.isfinite(value) else None for name, value in record.items() if name != "members"}
     return plain | ({"members": list(map(record_to_json, record["members"]))} if "members" in record else {})
 
@@ -155,17 +157,16 @@ def record_from_json(plain: dict[str, Any]) -> dict[str, Any]:
     """The inverse of `record_to_json`."""
     record = {name: np.nan if value is None else value for name, value in plain.items() if name != "members"}
     if not all(type(value) is float or (type(value) is int and abs(value) < 2**63) for value in record.values()):
-        raise ValueError(f"the epoch {plain} of the history")
+        raise ValueError(f"epoch {plain} of the history is not made of numbers")
     return record | ({"members": list(map(record_from_json, plain["members"]))} if "members" in plain else {})
 
 
 def _shapes(model: Model) -> dict[str, tuple[str, tuple[Any, ...]]]:
-    """The type and the shape that each array must have: a word is one length in all arrays, ... any length."""
+    """The dtype and shape of each array. A name stands for the same length wherever it appears, ... for any length."""
     encoder, features, rows = model.encoder, model.vectorizer.features, len(model.training.values)
     members, width = len(encoder.weights), encoder.inputs
     bits, examples = (members, -(-rows // 8)), len(model.examples.rows)
     scorer = model.scorer.shapes(model.distance, members, encoder.outputs)
-    groups = {} if model.vectorizer.groups is None else model.vectorizer.groups.arrays()  # whose shapes are known
     return {
         "features.median": ("float64", ("columns",)),
         "features.sides": ("int64", ("columns",)),
@@ -174,7 +175,8 @@ def _shapes(model: Model) -> dict[str, tuple[str, tuple[Any, ...]]]:
         **{f"features.{name}": ("float64", (width,)) for name in ("mean", "scale", "shift", "reach")},
         **{f"scale.{one.name}": ("float64", (model.scorer.count(members), 1)) for one in fields(model.scorer.scale)},
         **{f"scorer.{name}": ("float32", shape) for name, shape in scorer.items()},
-        **{f"groups.{name}": (str(array.dtype), array.shape) for name, array in groups.items()},
+        # `Groups.from_json` has checked these shapes.
+        **{f"groups.{name}": (str(array.dtype), array.shape) for name, array in _group_arrays(model).items()},
         "encoder.weights": ("float32", (members, ...)),
         "center": ("float32", (members, encoder.outputs)),
         "training_scores": ("float64", ("rows",)),
@@ -187,44 +189,48 @@ def _shapes(model: Model) -> dict[str, tuple[str, tuple[Any, ...]]]:
     }
 
 
-def _check_shapes(model: Model, arrays: dict[str, np.ndarray]) -> None:
-    """A file may be whole, hashed and still not a model."""
+def _check_arrays(model: Model, arrays: dict[str, np.ndarray]) -> None:
+    """Check names, dtypes and shapes: correct hashes do not prove that the arrays fit together."""
     if model.distance not in DISTANCES:
-        raise ModelFileError(f"the distance {model.distance!r} is not known; update addml, or fit and save it again")
+        raise ModelFileError(f"the distance {model.distance!r} is unknown to this version of addml; update addml")
     expected, lengths = _shapes(model), {"inputs": model.encoder.inputs}
-    if strange := sorted(set(arrays) ^ set(expected)):
-        raise ModelFileError(f"the arrays {strange} are missing or belong to no part; fit and save it again")
+    if unexpected := sorted(set(arrays) ^ set(expected)):
+        raise ModelFileError(f"the arrays {unexpected} are missing or unexpected")
     for name, (dtype, shape) in expected.items():
         array = arrays[name]
-        wanted = [lengths.get(one) if isinstance(one, str) else one for one in shape]  # None: at least one
+        wanted = [lengths.get(size) if isinstance(size, str) else size for size in shape]  # None: at least one
         fits = array.ndim == len(wanted) and all(
-            have == want or want is ... or (want is None and have > 0)
-            for have, want in zip(array.shape, wanted, strict=True)
+            have > 0 if want is None else want in (have, ...) for have, want in zip(array.shape, wanted, strict=True)
         )
         if array.dtype != dtype or not fits:
             sizes = ", ".join(str(length) if isinstance(length, int) else "n" for length in wanted)
-            wrong = f"{name} is {array.dtype} {array.shape}, not {dtype} ({sizes}) as the rest of the model asks for"
-            raise ModelFileError(f"{wrong}; fit and save it again")
-        lengths |= {one: have for one, have in zip(shape, array.shape, strict=True) if isinstance(one, str)}
-    if (groups := model.vectorizer.groups) is not None and groups.own.any():
-        members, places = len(model.encoder.weights), sum(len(embedded_places(int(own))) for own in groups.own if own)
-        asked = ((model.encoder.inputs,), (members, places, model.encoder.outputs), (2, model.scorer.count(members)))
-        found = (groups.own_rows.shape[1:], groups.own_embedded.shape, groups.own_scale.shape[:2])
-        if found != asked:
-            raise ModelFileError(f"the references of groups have shapes {found}; fit and save it again")
+            raise ModelFileError(f"{name} is {array.dtype} {array.shape}, not {dtype} ({sizes})")
+        lengths |= {size: have for size, have in zip(shape, array.shape, strict=True) if isinstance(size, str)}
     references, embedded = lengths.get("references", 0), lengths.get("embedded")
     if embedded is not None and embedded != len(embedded_places(references)):
-        raise ModelFileError(f"{embedded} embeddings of {references} references; fit and save it again")
+        raise ModelFileError(f"there are {embedded} embeddings of {references} references")
 
 
-def _check_values(model: Model) -> None:
-    """What scores are divided by must be above 0; a weight of 0 is that of a number that does not count."""
+def _check_groups(model: Model) -> None:
+    """Check the shapes of the references that large groups have of their own."""
+    members, groups = len(model.encoder.weights), model.vectorizer.groups
+    if groups is None or not groups.own.any():
+        return
+    places = sum(len(embedded_places(int(count))) for count in groups.own if count)
+    wanted = ((model.encoder.inputs,), (members, places, model.encoder.outputs), (2, model.scorer.count(members)))
+    found = (groups.own_rows.shape[1:], groups.own_embedded.shape, groups.own_scale.shape[:2])
+    if found != wanted:
+        raise ModelFileError(f"the references of groups have shapes {found}, not {wanted}")
+
+
+def _check_divisors(model: Model) -> None:
+    """Check that divisors are positive; a column weight of 0 is valid and means that the column does not count."""
     features, weight = model.vectorizer.features, model.scorer_arrays.get("column_weight", np.ones(1))
     scale = {one.name: getattr(model.scale, one.name) for one in fields(model.scorer.scale)}
     divisors = [features.scale, features.reach, weight[weight != 0]]
     divisors += [scale[name] for name in ("unit", "deviation", "floor") if name in scale]
     if min(array.min(initial=1) for array in divisors) <= 0 or features.knee[0] < 0:
-        raise ModelFileError("a deviation or a weight is out of range; fit and save the model again")
+        raise ModelFileError("a deviation or a weight is out of range")
 
 
 # A folder ---------------------------------------------------------------------------------------------------
@@ -234,37 +240,38 @@ def write(path: str | os.PathLike[str], meta: dict[str, Any], arrays: dict[str, 
     """Write a document and arrays into the folder `path`, whole or not at all."""
     from safetensors.numpy import save as to_bytes
 
+    from addml.io.write import write_whole
+
     folder = Path(os.path.expanduser(path))
     if folder.exists() and not folder.is_dir():
         raise ModelFileError(f"{folder} is a file; a model is saved as a folder: give another path")
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    content = to_bytes(arrays)
+    content = to_bytes({name: np.ascontiguousarray(array) for name, array in arrays.items()})
     digest = hashlib.sha256(content).hexdigest()
     document = {"format": FORMAT, **meta, "weights": digest}
     text = json.dumps({**document, "checksum": _checksum(document)}, indent=1, allow_nan=False)
     old, weights = list(folder.glob("weights-*.safetensors")), folder / f"weights-{digest}.safetensors"
     try:
-        _replace(weights, content)
-        _replace(folder / "model.json", text.encode())
-    except BaseException:  # what is written goes, unless a model names it
+        write_whole(weights, content)
+        write_whole(folder / "model.json", text.encode())
+    except BaseException:
         if digest != _named_weights(folder):
             weights.unlink(missing_ok=True)
         if is_new:
             with suppress(OSError):  # another process may have put something into it
                 folder.rmdir()
         raise
-    named = _named_weights(folder)  # by another process's save, perhaps, whose weights must stay
+    named = _named_weights(folder)  # by now perhaps those of another process, which must stay
     for file in old:
         if HASH.fullmatch(file.stem[8:]) and file.stem[8:] not in (digest, named):
             file.unlink(missing_ok=True)
-    if named == digest and not weights.exists():  # removed by another save between our two steps
-        _replace(weights, content)
+    if named == digest and not weights.exists():  # another save removed them between our two steps
+        write_whole(weights, content)
 
 
 def _named_weights(folder: Path) -> str | None:
-    """The hash that model.json names, where there is one that can be read."""
+    """The weights' hash in model.json, or None if it cannot be read."""
     try:
         named = json.loads((folder / "model.json").read_bytes())["weights"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
@@ -273,9 +280,9 @@ def _named_weights(folder: Path) -> str | None:
 
 
 def read(path: str | os.PathLike[str], *, finite: bool = True) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The document and the arrays of a folder, whole and unchanged; unless told otherwise, of finite numbers alone."""
-    if not os.fspath(path):  # which Path takes for the present folder
-        raise ModelFileError(f"path={path!r} names no folder; give the folder of a saved model")
+    """Read and verify the document and the arrays of a folder. `finite` refuses NaN, infinity and other dtypes."""
+    if not os.fspath(path):  # Path("") is the current folder
+        raise ModelFileError(f"path={path!r} is empty; give the folder of a saved model")
     folder = Path(os.path.expanduser(path))
     for attempt in (1, 2):
         document = _document(folder / "model.json")
@@ -284,10 +291,10 @@ def read(path: str | os.PathLike[str], *, finite: bool = True) -> tuple[dict[str
             content = weights.read_bytes()
             break
         except (FileNotFoundError, IsADirectoryError):
-            if attempt == 2:  # once may be a save that finished between the two reads
-                raise ModelFileError(f"{weights} is missing; copy the whole folder again, or fit anew") from None
+            if attempt == 2:  # the first time, a save may have finished between the two reads
+                raise ModelFileError(f"{weights} is missing; copy the whole folder again, or fit again") from None
     if hashlib.sha256(content).hexdigest() != document["weights"]:
-        raise ModelFileError(f"{weights} is damaged or was changed: its hash is not the one in its name; copy it again")
+        raise ModelFileError(f"{weights} is damaged: its hash differs from the one in its name; copy it again")
     from safetensors import SafetensorError
     from safetensors.numpy import load as from_bytes
 
@@ -297,30 +304,28 @@ def read(path: str | os.PathLike[str], *, finite: bool = True) -> tuple[dict[str
         raise ModelFileError(f"{weights} is not a safetensors file ({error}); copy it again") from None
     for name, array in arrays.items() if finite else ():
         if str(array.dtype) not in DTYPES:
-            raise ModelFileError(f"{weights}: {name} is {array.dtype}, which no model holds; fit and save it again")
+            raise ModelFileError(f"{weights}: {name} is {array.dtype}, not {', '.join(DTYPES)}; fit and save it again")
         if array.dtype.kind == "f" and not np.isfinite(array).all():
-            raise ModelFileError(f"{weights}: {name} holds values that are not finite; fit the model anew")
+            raise ModelFileError(f"{weights}: {name} contains NaN or infinity; fit the model again")
     return document, arrays
 
 
 def _document(file: Path) -> dict[str, Any]:
     try:
-        text = file.read_bytes()
+        document = json.loads(file.read_bytes())
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         raise ModelFileError(f"{file} is not a file: {file.parent} is not a saved model") from None
-    try:
-        document = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{file} is cut off or not JSON ({error}); copy it again") from None
+        raise ModelFileError(f"{file} is truncated or not JSON ({error}); copy it again") from None
     if not isinstance(document, dict) or type(document.get("format")) is not int or document["format"] < 1:
-        raise ModelFileError(f"{file} is not the description of an ADDML model")
+        raise ModelFileError(f"{file} does not describe an ADDML model")
     if document["format"] != FORMAT:
         remedy = "update addml" if document["format"] > FORMAT else "fit again"
         raise ModelFileError(f"{file} has format {document['format']}, this version of addml reads {FORMAT}: {remedy}")
     try:
         unchanged = document.pop("checksum", None) == _checksum(document)
     except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{file} holds what no saved model does ({error}); copy it again") from None
+        raise ModelFileError(f"{file} contains an invalid value ({error}); copy it again") from None
     if not unchanged:
         raise ModelFileError(f"{file} was changed after it was saved (its checksum differs); save the model again")
     if not HASH.fullmatch(str(document.get("weights"))):
@@ -330,20 +335,3 @@ def _document(file: Path) -> dict[str, Any]:
 
 def _checksum(document: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
-
-def _replace(file: Path, content: bytes) -> None:
-    """Write a file under a temporary name and move it into place, on disk before it is seen."""
-    temporary = file.with_name(f".{file.name}.{secrets.token_hex(8)}")
-    try:
-        with open(temporary, "xb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, file)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # a full disk names no file
-            reason = f"{error.strerror}; free some space, or name another folder"
-            raise OSError(error.errno, reason, str(file.parent)) from None
-        raise

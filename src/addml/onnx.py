@@ -1,7 +1,7 @@
-"""A fitted detector for tables of numbers or for photographs as one ONNX graph, which scores without Python.
+"""ONNX export of detectors for numeric tables and photographs.
 
-The graph takes the detector's own steps: numbers -> features -> embeddings -> scores of all members -> one score, and
-rounds wherever the detector does, such as to whole steps along columns.
+The graph has the stages of `Model.scores`: numbers -> features -> embeddings -> member scores -> one score. It rounds
+wherever the detector does, for example to whole steps along columns.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ try:
 except ImportError:
     raise ImportError("ONNX export needs onnx: pip install 'addml[onnx]'") from None
 
-OPSET, IR_VERSION = 18, 8  # of ONNX 1.13 (2022), which current runtimes read
-BOOL, FLOAT, DOUBLE, INT64 = 9, 1, 11, 7  # ONNX's numbers of its types
+OPSET, IR_VERSION = 18, 8  # ONNX 1.13 (2022)
+BOOL, FLOAT, DOUBLE, INT64 = 9, 1, 11, 7  # ONNX's type codes
 ZERO, ONE, FAR = np.float32(0), np.float32(1), np.float32(np.inf)
 FIRST, LAST = np.array([0]), np.array([-1])  # axes
-LAST_BITS = 1e-6  # of a feature: logarithms in float32 differ by less from one library to the next
+LAST_BITS = 1e-6  # relative; float32 logarithms differ by less between libraries
 ACTIVATIONS = {"tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu", "linear": "Identity"}
 
-About: TypeAlias = tuple[int, list[str | int] | None]  # the type of an input or output, and the shape if it is known
+About: TypeAlias = tuple[int, list[str | int] | None]  # the type of an input or output, and its shape if known
 
 
 def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
-    """Write a detector for a table of numbers, or of photographs (encoder="pretrained"), as an ONNX file.
+    """Export a detector for a numeric table or for photographs (encoder="pretrained") to an ONNX file.
 
-    It takes X (n, columns), float64 with NaN for missing values, or images X (n, channels, height, width), float32,
-    and gives score, is_anomaly, p_value and probability (n,), and of images map (n, height, width).
+    Input: X (n, columns), float64 with NaN for missing values, or images X (n, channels, height, width), float32.
+    Outputs: score, is_anomaly, p_value and probability (n,), for images also map (n, height, width).
     """
     check_is_fitted(detector, "threshold_")
     g, model, training = Graph(), detector.model_, detector.training_
@@ -63,7 +63,7 @@ def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
         score = _photo_score(g, "X", model)
     else:
         for words in _obstacles(model):
-            raise ValueError(f"ONNX export is for tables of numbers and for photographs; the detector {words}")
+            raise ValueError(f"ONNX export supports numeric tables and photographs; this detector {words}")
         X = (DOUBLE, ["rows", len(model.features.median)])
         score = _table_score(g, "X", model)
     g.Identity(score, output="score")
@@ -71,40 +71,40 @@ def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
     g.Identity(_probability(g, score, *training.curve), output="probability")
     g.Identity(_p_value(g, score, training.calibration), output="p_value")
     names = getattr(detector, "feature_names_in_", None) if model.columns is None else model.columns.used
-    about = {"addml": __version__, "scorer": model.scorer.name, "threshold": repr(float(detector.threshold_))}
+    properties = {"addml": __version__, "scorer": model.scorer.name, "threshold": repr(float(detector.threshold_))}
     if names is not None:
-        about["columns"] = json.dumps(list(map(str, names)))
+        properties["columns"] = json.dumps(list(map(str, names)))
     graph, opset = g.finish("addml", {"X": X}, outputs), helper.make_opsetid("", OPSET)
     file = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
-    helper.set_model_props(file, about)
+    helper.set_model_props(file, properties)
     write_whole(Path(os.path.expanduser(path)), file.SerializeToString())
 
 
 def _obstacles(model: Model) -> Iterator[str]:
-    """What the graph cannot express, with the remedy."""
+    """The reasons why a model cannot be exported, with remedies."""
     if model.form is not None:
         what = "a series" if model.form.is_series else "images without encoder='pretrained'"
         yield f"was fitted to {what}; use addml.load"
     if model.by:
-        yield f"judges rows within {listed(model.by)}; fit it without by"
+        yield f"compares rows within {listed(model.by)}; fit it without by"
     columns = () if model.columns is None else model.columns.fitted
     others = {one.name: one.kind for one in columns if one.kind != "number" or one.features != [one.name]}
     if others:
         words = listed([f"{name!r} ({'has texts' if kind == 'number' else kind})" for name, kind in others.items()])
-        yield f"was fitted to {words}; leave such columns out, or make numbers of them, and fit it again"
+        yield f"was fitted to {words}; drop these columns or convert them to numbers, and fit it again"
     if isinstance(model.scorer, Guided):
-        yield "is guided by labels; fit it without labels"
+        yield "was fitted with labels; fit it without labels"
     elif type(model.scorer) not in SCORES:
         yield f"has scorer={model.scorer!r}; fit with one of {', '.join(one.name for one in SCORES)}"
     if not isinstance(model.encoder, MLPNetwork):
-        yield f"has a {model.encoder.name} of your own; fit it with encoder='mlp'"
+        yield f"has a custom {model.encoder.name}; fit it with encoder='mlp'"
 
 
 class Graph:
-    """An ONNX graph, written like its formulas: `g.Add(x, y)` adds an Add node and returns the name of its output."""
+    """Builds an ONNX graph: `g.Add(x, y)` adds an Add node and returns the name of its output."""
 
     def __init__(self, prefix: str = "") -> None:
-        """The prefix keeps the names of a subgraph apart."""
+        """`prefix` makes the names in a subgraph unique."""
         self.prefix, self.nodes, self.constants = prefix, list[Any](), list[Any]()
 
     def __getattr__(self, operator: str) -> Callable[..., str]:
@@ -122,7 +122,6 @@ class Graph:
         return output
 
     def finish(self, name: str, inputs: Mapping[str, About], outputs: Mapping[str, About]) -> Any:
-        """The whole graph between these inputs and outputs."""
         first, last = (
             [helper.make_tensor_value_info(end, *about) for end, about in one.items()] for one in (inputs, outputs)
         )
@@ -133,7 +132,7 @@ class Graph:
 
 
 def _table_score(g: Graph, X: str, model: Model) -> str:
-    """One score (n,) per row of X (n, d), stage by stage as in `Model.scores`."""
+    """Scores (n,) of X (n, d), stage by stage as in `Model.scores`."""
     assert isinstance(model.encoder, MLPNetwork)
     assert model.scale is not None
     x = z = _features(g, X, model.features)
@@ -143,27 +142,27 @@ def _table_score(g: Graph, X: str, model: Model) -> str:
 
 
 def _features(g: Graph, X: str, features: Features) -> str:
-    """Features (n, width), float32, of numbers (n, d), float64 with NaN for missing values."""
+    """Features (n, width), float32, from X (n, d), float64 with NaN."""
     missing = g.IsNaN(X)
     values = g.Where(missing, features.median, X)
     lowest = np.where(features.sides > 0, features.median, -np.inf)
     highest = np.where(features.sides < 0, features.median, np.inf)
     values = g.Min(g.Max(values, lowest), highest)
     values = g.Concat(values, g.Cast(g.Gather(missing, features.gaps, axis=1), to=DOUBLE), axis=1)
-    half = np.float64(0.5)  # of all three, for the same quotient: the difference of two numbers may be beyond float64
+    half = np.float64(0.5)  # the same quotient, without overflow in the difference
     values = g.Div(g.Sub(g.Mul(values, half), half * features.mean), half * features.scale)
     x = g.Clip(g.Cast(values, to=FLOAT), np.float32(-FARTHEST), np.float32(FARTHEST))
     if not features.knee[0]:
         return x
-    # Robust features grow like a logarithm and are then standardised.
+    # Robust features grow logarithmically and are then standardised.
     knee, shift, reach = (part.astype(np.float32) for part in (features.knee, features.shift, features.reach))
-    size = g.Cast(g.Div(g.Abs(x), knee), to=DOUBLE)  # ONNX has no log1p, and float32 would lose small numbers
+    size = g.Cast(g.Div(g.Abs(x), knee), to=DOUBLE)  # ONNX has no log1p; float32 would lose small numbers
     size = g.Mul(g.Cast(g.Log(g.Add(size, np.float64(1))), to=FLOAT), knee)
     return g.Div(g.Sub(g.Mul(g.Sign(x), size), shift), reach)
 
 
 def _combined(g: Graph, scores: str, scale: EnsembleScale | ViewScale) -> str:
-    """One score (n,), float64, from those of all members or views (E, n)."""
+    """Combine member or view scores (E, n) to scores (n,), float64."""
     scores = g.Cast(scores, to=DOUBLE)
     if isinstance(scale, ViewScale):
         strangest = g.ReduceMax(g.Div(g.Sub(scores, scale.median), scale.unit), FIRST, keepdims=0)
@@ -175,7 +174,7 @@ def _combined(g: Graph, scores: str, scale: EnsembleScale | ViewScale) -> str:
 
 
 def _probability(g: Graph, score: str, knots: np.ndarray, values: np.ndarray) -> str:
-    """The curve's value (n,) at each score (n,): straight between its points, level beyond them."""
+    """Interpolate the probability curve at each score (n,): linear between knots, constant outside."""
     steps, rises = np.append(np.diff(knots), 1.0), np.append(np.diff(values), 0.0)
     score = g.Max(score, knots[0])
     passed = g.Cast(g.GreaterOrEqual(g.Unsqueeze(score, LAST), knots), to=FLOAT)
@@ -191,11 +190,11 @@ def _p_value(g: Graph, score: str, calibration: np.ndarray) -> str:
     return g.Gather(values, g.Cast(g.ReduceSum(below, LAST, keepdims=0), to=INT64))
 
 
-# Scorers: scores of every member or view, (E, n), of features x (n, width) and of their embeddings z (E, n, w).
+# Scorers: member or view scores (E, n) from features x (n, width) and embeddings z (E, n, w).
 
 
 def _center(g: Graph, x: str, z: str, model: Model) -> str:
-    """Distances to the centre of the training rows."""
+    """Distances to the centre."""
     center = model.scorer_arrays["center"][:, None]
     if model.distance == "cosine":
         return g.Sub(ONE, g.ReduceSum(g.Mul(_unit(g, z), normalised(center)), LAST, keepdims=0))
@@ -204,38 +203,37 @@ def _center(g: Graph, x: str, z: str, model: Model) -> str:
 
 
 def _unit(g: Graph, z: str) -> str:
-    """Embeddings (E, n, w) at length 1."""
+    """Embeddings (E, n, w) scaled to length 1."""
     return g.Div(z, g.Max(g.ReduceL2(z, LAST), np.float32(1e-15)))
 
 
 def _views(g: Graph, x: str, z: str, model: Model) -> str:
-    """The default scorer, view by view."""
     assert isinstance(model.scorer, Views)
     ready, wanted, scores = model.scorer_ready("cpu"), model.scorer.views, dict[str, str]()
     rows, features = ready["rows"].astype(np.float64), model.features
-    # Features differ in their last bits from library to library: rows this close to a reference are that reference.
+    # Features differ in their last bits between libraries; rows this close to a reference count as that reference.
     rounding = LAST_BITS * (abs(ready["rows"]) + abs(features.shift) / features.reach)
-    own = _self_matches(g, x, rows, rounding, ready["keys"].places)
+    matches = _self_matches(g, x, rows, rounding, ready["keys"].places)
     if "columns" in wanted or "distilled" in wanted:
-        scores |= _along_columns(g, x, own, ready)
+        scores |= _along_columns(g, x, matches, ready)
     if "space" in wanted:
-        scores["space"] = _in_space(g, _unit(g, z) if model.distance == "cosine" else z, own, ready)
+        scores["space"] = _in_space(g, _unit(g, z) if model.distance == "cosine" else z, matches, ready)
     if "tails" in wanted:
-        scores["tails"] = _tails(g, x, own, rows, rounding, ready["tails"])
+        scores["tails"] = _tails(g, x, matches, rows, rounding, ready["tails"])
     return g.Concat(*(g.Unsqueeze(scores[view], FIRST) for view in wanted), axis=0)
 
 
 def _self_matches(g: Graph, x: str, rows: np.ndarray, rounding: np.ndarray, places: np.ndarray) -> str:
-    """Which rows are which references (n, R), of several equal ones the first: they are no neighbours."""
+    """Which rows equal which references (n, R), the first of equal ones: a reference is not its own neighbour."""
     nearest = np.full(len(rows), -np.inf)
     nearest[places] = (rounding**2).sum(1)[places]
-    x = g.Cast(x, to=DOUBLE)  # squared distances in float64 are far finer than the rounding
+    x = g.Cast(x, to=DOUBLE)  # float64, for squared distances more precise than the rounding
     squared = g.Add(g.Add(g.MatMul(x, -2 * rows.T), (rows**2).sum(1)), g.ReduceSumSquare(x, LAST))
     return g.LessOrEqual(squared, nearest)
 
 
-def _along_columns(g: Graph, x: str, own: str, ready: dict[str, Any]) -> dict[str, str]:
-    """The views (n,) along the columns, within the range of the references in the detector's whole steps."""
+def _along_columns(g: Graph, x: str, matches: str, ready: dict[str, Any]) -> dict[str, str]:
+    """The views (n,) along the columns, in the detector's whole steps within the range of the references."""
     columns, step = ready["columns"], np.float32(ready["columns"].step or 1)
     x = x if columns.counted is None else g.Gather(x, columns.counted, axis=1)
     x = g.Mul(x, columns.weight)
@@ -247,47 +245,44 @@ def _along_columns(g: Graph, x: str, own: str, ready: dict[str, Any]) -> dict[st
     def apart(body: Graph, total: str, value: str, reference: str) -> str:
         return body.Add(total, body.Abs(body.Sub(body.Unsqueeze(value, LAST), reference)))
 
-    steps = _over_columns(g, apart, g.Where(own, FAR, ZERO), inside, columns.columns.astype(np.float32))
+    steps = _over_columns(g, apart, g.Where(matches, FAR, ZERO), inside, columns.columns.astype(np.float32))
     distances = g.Mul(steps, step)
     kept = g.Slice(distances, FIRST, np.array([ready["kept"]]), np.array([1]))
     near = {"columns": (distances, len(ready["rows"])), "distilled": (kept, ready["kept"])}
-    return {view: g.Add(_mean(g, _nearest(g, *some, view)), beyond) for view, some in near.items()}
+    return {view: g.Add(_mean(g, _nearest(g, *choice, view)), beyond) for view, choice in near.items()}
 
 
-def _in_space(g: Graph, z: str, own: str, ready: dict[str, Any]) -> str:
-    """The mean distance (n,) in the metric spaces of all members side by side."""
+def _in_space(g: Graph, z: str, matches: str, ready: dict[str, Any]) -> str:
+    """The mean distance (n,) to the nearest references in the concatenated embeddings of all members."""
     products, squares = ready["products"][:, :-1], ready["products"][:, -1]
     z = g.Reshape(g.Transpose(z, perm=[1, 0, 2]), np.array([-1, products.shape[1]]))
     z = g.Sub(z, ready["origin"])
     square = g.ReduceSumSquare(z, LAST)
-    own = g.Gather(own, np.array(embedded_places(len(ready["rows"]))), axis=1)
-    apart = g.Add(g.MatMul(z, products.T), g.Where(own, FAR, squares))
+    matches = g.Gather(matches, np.array(embedded_places(len(ready["rows"]))), axis=1)
+    apart = g.Add(g.MatMul(z, products.T), g.Where(matches, FAR, squares))
     squared = g.Add(_nearest(g, apart, len(squares), "space"), square)
     squared = g.Where(g.Greater(squared, g.Mul(square, np.float32(ROUNDING))), squared, ZERO)
     return _mean(g, g.Sqrt(squared))
 
 
-def _tails(g: Graph, x: str, own: str, rows: np.ndarray, rounding: np.ndarray, tails: Any) -> str:
-    """The sum over columns (n,) of what the number of references at least as extreme is worth; none counts itself."""
-    size, is_own = len(rows), g.ReduceMax(g.Cast(own, to=FLOAT), LAST, keepdims=0)
+def _tails(g: Graph, x: str, matches: str, rows: np.ndarray, rounding: np.ndarray, tails: Any) -> str:
+    """The tail score (n,): per column, the worth of the number of references at least as extreme, itself excluded."""
+    size, is_reference = len(rows), g.ReduceMax(g.Cast(matches, to=FLOAT), LAST, keepdims=0)
     limits = [(rows + sign * rounding)[:, tails.counted].T.astype(np.float32) for sign in (-1, 1)]
 
     def add(body: Graph, total: str, value: str, low: str, high: str) -> str:
         value = body.Unsqueeze(value, LAST)
         below = body.ReduceSum(body.Cast(body.GreaterOrEqual(value, low), to=FLOAT), LAST, keepdims=0)
         above = body.ReduceSum(body.Cast(body.LessOrEqual(value, high), to=FLOAT), LAST, keepdims=0)
-        others = body.Max(body.Sub(body.Min(below, above), is_own), ZERO)
+        others = body.Max(body.Sub(body.Min(below, above), is_reference), ZERO)
         return body.Add(total, body.Gather(tails.worth, body.Cast(others, to=INT64)))
 
-    start = g.Mul(is_own, np.float32(-len(tails.counted) * (np.log(size + 1) - np.log(size))))
+    start = g.Mul(is_reference, np.float32(-len(tails.counted) * (np.log(size + 1) - np.log(size))))
     return _over_columns(g, add, start, g.Gather(x, tails.counted, axis=1), *limits)
 
 
 def _over_columns(g: Graph, add: Callable[..., str], start: str, x: str, *columns: np.ndarray) -> str:
-    """What `add` makes of a start, column by column of x (n, c) and of constants (c, R).
-
-    One column after another, since all of them at once take c times the memory.
-    """
+    """Fold `add` over the columns of x (n, c) and of constants (c, R), one at a time to save memory."""
     body, names = Graph(f"{add.__name__}_"), [f"{add.__name__}_input_{place}" for place in range(1 + len(columns))]
     body.Identity(add(body, "total", *names), output="sum")
     inputs: dict[str, About] = {"total": (FLOAT, None), names[0]: (FLOAT, ["rows"])}
@@ -298,13 +293,13 @@ def _over_columns(g: Graph, add: Callable[..., str], start: str, x: str, *column
 
 
 def _nearest(g: Graph, distances: str, size: int, view: str) -> str:
-    """The least (n, k) of distances (n, size), as many as a view averages over; a reference has one fewer than all."""
-    k = min(NEIGHBOURS[view], max(1, size - 1))
+    """The smallest distances (n, k) of (n, size)."""
+    k = min(NEIGHBOURS[view], max(1, size - 1))  # size - 1: a reference is not its own neighbour
     return g.TopK(distances, np.array([k]), largest=0, unused=1)
 
 
 def _mean(g: Graph, nearest: str) -> str:
-    """The mean (n,) of distances (n, k), without references that do not count; 0 where none does."""
+    """The mean (n,) of the finite distances (n, k); 0 if there are none."""
     known = g.Not(g.IsInf(nearest))
     count = g.ReduceSum(g.Cast(known, to=FLOAT), LAST, keepdims=0)
     return g.Div(g.ReduceSum(g.Where(known, nearest, ZERO), LAST, keepdims=0), g.Max(count, ONE))
@@ -319,12 +314,12 @@ SCORES: dict[type[Any], Callable[..., str]] = {Views: _views, Center: _center}
 def _photo_score(g: Graph, images: str, model: Model) -> str:
     """Scores (n,) of images (n, channels, height, width), float32, and `map` (n, height, width).
 
-    The graph cannot tell training images from others: it scores them like new ones, near their own places.
+    Unlike the detector, the graph scores training images like new ones, with their own patches as references.
     """
     network, ready = model.encoder, model.scorer_ready("cpu")
     assert isinstance(network, PretrainedNetwork)
     if network.is_tiled:
-        raise ValueError(f"images of {network.size} pixels are read in tiles, which ONNX export does not; fit smaller")
+        raise ValueError(f"ONNX export does not support tiled images ({network.size} pixels); use a smaller size")
     shape, features = network.shape, model.features
     mean, scale = (part.astype(np.float32).reshape(shape) for part in (features.mean, features.scale))
     g.Div(g.Sub(images, mean), scale, output="images")
@@ -345,7 +340,7 @@ def _photo_score(g: Graph, images: str, model: Model) -> str:
 
 
 def _patch_map(g: Graph, name: str, level: int, ready: dict[str, Any]) -> str:
-    """The distance (n, 1, h, w) of each place to the nearest reference, from features (n, c, h, w)."""
+    """The distance (n, 1, h, w) of each patch to the nearest reference, from features (n, c, h, w)."""
     channels, height, width = map(int, ready["levels"][level])
     (mean, deviation), references = ready[f"standard{level}"], ready[f"products{level}"].T
     places = g.Transpose(g.Reshape(name, np.array([0, channels, height * width])), perm=[0, 2, 1])

@@ -1,6 +1,6 @@
-"""Parameters: the parts of a detector that have their own, and the checks of everything that a user passes.
+"""The parts of a detector that have parameters of their own, and the checks of user arguments.
 
-Each check names the argument, the value it got and what to give instead.
+Every error names the argument, its value and the values allowed.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ import copy
 import math
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from numbers import Integral, Rational, Real
 from typing import Any, Self, TypeVar
 
 import numpy as np
 
-LEAST_MEMORY = 2**20
-LARGEST = 2**63 - 1  # whole number of an array
-WIDEST = 2**16  # layer; and networks at most
+LEAST_MEMORY = 2**20  # bytes
+LARGEST = 2**63 - 1  # the largest int64
+WIDEST = 2**16  # of a layer, in units; also the most members
 
 
 class Part:
-    """Parameters that scikit-learn can copy and set; a subclass is a dataclass.
+    """A dataclass of parameters that scikit-learn can clone and set.
 
-    The constructor only stores; `check` validates when the detector is fitted.
+    As in scikit-learn, the constructor only stores; `fit` calls `check`.
     """
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -38,30 +38,26 @@ class Part:
         return self
 
     def check(self) -> None:
-        """Raise ValueError for a parameter that has no meaning."""
+        """Raise ValueError for an invalid parameter."""
 
     def __repr__(self) -> str:
-        """The parameters that differ from their defaults."""
+        """Only the parameters that differ from their defaults."""
         defaults = {field.name: field.default for field in fields(self)}  # type: ignore[arg-type]
-        changed = {
-            name: value
-            for name, value in vars(self).items()
-            if defaults.get(name) is MISSING or repr(value) != repr(defaults.get(name))
-        }
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+        changed = [f"{name}={own!r}" for name, own in vars(self).items() if repr(own) != repr(defaults.get(name))]
+        return f"{type(self).__name__}({', '.join(changed)})"
 
 
 P = TypeVar("P", bound=Part)
 
 
 def as_part(argument: str, value: Any, kinds: Mapping[str, type[P]], also: Collection[str] = ()) -> P:
-    """A checked copy of the part that a user gave, or the usual part that a word stands for."""
+    """A checked copy of the user's part, or the default part of that name."""
     if isinstance(value, str) and value in kinds:
         return kinds[value]()
     if not isinstance(value, tuple(kinds.values())):
         example = next(iter(kinds.values())).__name__
-        words = ", ".join(map(repr, (*also, *kinds)))
-        raise ValueError(f"{argument}={value!r} is not known; use one of {words}, or a part such as {example}()")
+        names = ", ".join(map(repr, (*also, *kinds)))
+        raise ValueError(f"{argument}={value!r} is not known; use one of {names}, or a part such as {example}()")
     part = copy.copy(value)
     try:
         part.check()  # type: ignore[attr-defined]
@@ -71,18 +67,18 @@ def as_part(argument: str, value: Any, kinds: Mapping[str, type[P]], also: Colle
 
 
 def to_json(value: Any) -> Any:
-    """A parameter as JSON can hold it; raises TypeError for an object that has no such form."""
+    """A parameter as a JSON value; raises TypeError for any other object."""
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
         return {str(name): to_json(own) for name, own in value.items()}
     if isinstance(value, (tuple, list, np.ndarray)):
         return [to_json(own) for own in value]
-    if isinstance(value, Rational) and not isinstance(value, Integral):  # a fraction: what it was computed as
+    if isinstance(value, Rational) and not isinstance(value, Integral):
         return float(value)
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
-    raise TypeError(f"{value!r} is an object")
+    raise TypeError(f"{value!r} has no JSON form")
 
 
 # Checks -----------------------------------------------------------------------------------------------------
@@ -107,7 +103,7 @@ def _is_whole(value: Any, least: int) -> bool:
 def check_number(
     name: str, value: Any, low: float, high: float = math.inf, *, with_low: bool, with_high: bool = True
 ) -> None:
-    """A finite number in a range, whose ends belong to it or not."""
+    """Check for a finite number from low to high; an end itself is allowed with `with_low`, `with_high`."""
     try:
         size = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
@@ -119,28 +115,28 @@ def check_number(
 
 
 def threshold_method(method: Any, contamination: Any) -> tuple[Any, float | None]:
-    """The method of a threshold (a name, or a thresholder of PyThresh) and its share, from what a user says of both."""
-    given = contamination if method is None else method
+    """The threshold method ("auto", "quantile" or a PyThresh object) and its share, from a user's two arguments."""
     if method is not None and contamination is not None:
-        raise ValueError(f"method={method!r} finds the share by itself; leave out contamination={contamination!r}")
+        raise ValueError(f"method={method!r} estimates the share; leave out contamination={contamination!r}")
+    given = contamination if method is None else method
     if hasattr(given, "eval") and not isinstance(given, (str, type)):
         return given, None
     if method is not None:
         check_one_of("method", method, ("auto",))
-    if method is not None or (isinstance(contamination, str) and contamination == "auto"):
+    if isinstance(given, str) and given == "auto":
         return "auto", None
     check_number("contamination", contamination, 0, 0.5, with_low=False)
     return "quantile", float(contamination)
 
 
 def size(name: str, value: Any) -> int:
-    """Bytes of memory: a whole number, or a text such as "2GiB" or "500 MB"."""
+    """A memory size in bytes, from a whole number or a text such as "2GiB" or "500 MB"."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B)\s*", value) if isinstance(value, str) else None
     if found:
         power = "KMGT".index(found[2][0]) + 1
         value = int(float(found[1]) * (1024 if "i" in found[2] else 1000) ** power)
     if not _is_whole(value, LEAST_MEMORY):
-        raise ValueError(f"{name}={value!r} must be a size of memory of at least 1 MiB, such as '2GiB' or '500MB'")
+        raise ValueError(f"{name}={value!r} must be a memory size of at least 1 MiB, such as '2GiB' or '500MB'")
     return int(value)
 
 
@@ -150,7 +146,7 @@ def check_flag(name: str, value: Any) -> None:
 
 
 def check_widths(name: str, value: Any) -> None:
-    """Widths of hidden layers; an empty list for none."""
+    """Check the widths of hidden layers; an empty tuple means no hidden layer."""
     if not isinstance(value, (tuple, list, np.ndarray)) or not all(_is_whole(width, 1) for width in value):
         raise ValueError(f"{name}={value!r} must be a tuple of layer widths of at least 1, such as (64,) or ()")
     for width in value:
@@ -162,42 +158,42 @@ def read_labels(labels: Any, rows: int) -> np.ndarray | None:
     if labels is None:
         return None
     try:
-        array = np.asarray(labels.tolist() if np.ma.is_masked(labels) else labels)  # what is masked is None
-        array = np.array(array.tolist()) if array.dtype.kind == "O" else array  # numbers in an object array
+        array = np.asarray(labels.tolist() if np.ma.is_masked(labels) else labels)  # masked values become None
+        array = np.array(array.tolist()) if array.dtype.kind == "O" else array  # unpacks an object array of numbers
     except ValueError:
         raise ValueError("labels holds lists of different lengths; give one label for each row") from None
     if array.shape != (rows,):
         raise ValueError(f"labels has shape {array.shape}, X has {rows} rows; give one label for each row")
-    known = [isinstance(value, Real) and value in (-1, 0, 1) for value in array.tolist()]
-    if not all(known):
-        strange = array[known.index(False)]
-        raise ValueError(f"labels holds {strange!s} ({array.dtype}); use 0 for normal, 1 for anomaly, -1 for unknown")
+    valid = [isinstance(value, Real) and value in (-1, 0, 1) for value in array.tolist()]
+    if not all(valid):
+        invalid = array[valid.index(False)]
+        raise ValueError(f"labels holds {invalid!s} ({array.dtype}); use 0 for normal, 1 for anomaly, -1 for unknown")
     marks = array.astype(np.int64)
     if (marks != 1).sum() < 2:
-        raise ValueError("labels marks all rows but one, or all, as anomalies; at least two must be normal or unknown")
+        raise ValueError("labels marks all rows, or all but one, as anomalies; at least two must be normal or unknown")
     return marks
 
 
 def places(name: str, value: Any, rows: int) -> np.ndarray:
-    """The places of the rows that are asked for, as whole numbers, a mask or a slice; None is all."""
+    """Row numbers from a list of numbers, a mask or a slice; None means all rows."""
     index = slice(None) if value is None else list(value) if isinstance(value, tuple) else value
     try:
         chosen = np.arange(rows)[index]
     except IndexError as error:
-        raise ValueError(f"{name}={value!r} are no places of {rows} rows ({error})") from None
+        raise ValueError(f"{name}={value!r} does not select from {rows} rows ({error})") from None
     if np.ndim(chosen) != 1:
-        raise ValueError(f"{name}={value!r} must be a list of places from 0 to {rows - 1}, such as [0]")
+        raise ValueError(f"{name}={value!r} must be a list of row numbers from 0 to {rows - 1}, such as [0]")
     return np.asarray(chosen)
 
 
 def generator_seed(random_state: Any) -> np.random.SeedSequence:
-    """Entropy for the members' generators; numpy's global state is neither read nor changed."""
+    """Entropy for the members' generators; leaves NumPy's global state alone."""
     if isinstance(random_state, (np.random.RandomState, np.random.Generator)):
         draw = random_state.randint if isinstance(random_state, np.random.RandomState) else random_state.integers
         return np.random.SeedSequence(draw(0, 2**32, 4, dtype=np.uint32).tolist())
     if random_state is None:
         return np.random.SeedSequence()
     if not isinstance(random_state, Integral) or isinstance(random_state, bool) or random_state < 0:
-        known = "None, a whole number of at least 0, a RandomState or a Generator"
-        raise ValueError(f"random_state={random_state!r} must be {known}")
+        allowed = "None, a whole number of at least 0, a RandomState or a Generator"
+        raise ValueError(f"random_state={random_state!r} must be {allowed}")
     return np.random.SeedSequence(int(random_state))

@@ -1,4 +1,4 @@
-"""What a long run logs, and how far it is. The command line draws it; by default nothing does."""
+"""Log records and progress of long runs. The command line draws bars; by default nothing is drawn."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Advance = Callable[[float], None]
 
 
 class Progress:
-    """One bar for each stage of a run; this one draws nothing."""
+    """Draws a bar for each stage of a run; this base class draws nothing."""
 
     def stage(self, words: str, total: float | None, rows_each: float = 1) -> AbstractContextManager[Advance]:
-        """A bar of `total` steps (None if not known) of `rows_each` rows, and the function that moves it on."""
+        """A bar of `total` steps (None if unknown) of `rows_each` rows; gives the function that advances it."""
         return nullcontext(lambda steps: None)
 
     def note(self, words: str) -> None:
-        """Say something that the user should know before the work is done."""
+        """Tell the user something while the work goes on."""
 
 
 @contextmanager
 def listening(handler: logging.Handler) -> Iterator[None]:
-    """Pass log records to a handler, from its own level on; the logger is as before when this ends."""
+    """Pass log records to a handler from its level on; afterwards the logger is as before."""
     before = logger.level
     logger.addHandler(handler)
     logger.setLevel(min(before or handler.level, handler.level))
@@ -37,7 +37,7 @@ def listening(handler: logging.Handler) -> Iterator[None]:
 
 
 def on_standard_error(verbose: int) -> AbstractContextManager[None]:
-    """Show the log of training on standard error while it runs, where verbose asks for it."""
+    """Log training to standard error if `verbose`."""
     if not verbose:
         return nullcontext()
     handler = logging.StreamHandler()
@@ -46,15 +46,15 @@ def on_standard_error(verbose: int) -> AbstractContextManager[None]:
 
 
 def epochs_to(advance: Advance) -> AbstractContextManager[None]:
-    """Move on by one with every epoch that the training loop logs."""
+    """Advance by one with each epoch that the training loop logs."""
     return listening(_Details(logging.INFO, lambda details: advance(1) if "epoch" in details else None))
 
 
 @contextmanager
 def stages_to(progress: Progress) -> Iterator[None]:
-    """A bar for each stage that a fit to rows on disk logs, which moves on with the rows that it reads."""
+    """A bar for each stage that a fit to rows on disk logs, advanced by the rows that it reads."""
     advance: Advance = lambda steps: None  # noqa: E731
-    passes = 1.0  # of a row, until it counts as done
+    passes = 1.0  # over each row in this stage
 
     def hear(details: dict[str, Any]) -> None:
         nonlocal advance, passes
@@ -69,7 +69,7 @@ def stages_to(progress: Progress) -> Iterator[None]:
 
 
 class _Details(logging.Handler):
-    """Hears the details of log records that have some."""
+    """Calls a function with the arguments of log records that have a dict of them."""
 
     def __init__(self, level: int, hear: Callable[[dict[str, Any]], None]) -> None:
         super().__init__(level)

@@ -1,8 +1,8 @@
-"""The recent steps of a stream, from which its references are renewed and, where need be, the scale of its views.
+"""The recent steps of a stream, from which its level, its references and, if need be, the scale of its views are renewed.
 
 Flagged steps are left out until they are more than half of the recent ones: faults stay strange, a new level becomes
-normal. Half of the references remain those of training, and no view becomes stricter than training left it, so that
-what was normal then still is.
+normal. Channels whose level moved are shifted back to that of training, so that what was learned there still holds. If
+most steps are flagged even then, the views get a wider scale. Half of the references remain those of training.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from addml.scoring.windows import WindowViews
 
 RENEWALS = 4  # while all recent steps pass
 LEAST_WINDOWS = 4  # of recent steps
+MOVED = 1.0  # deviations of training, from which the level of a channel is a new one
+MOST = 0.5  # of the recent steps: more flagged ones are no faults
 
 
 class RecentSteps:
@@ -29,33 +31,43 @@ class RecentSteps:
 
     def __init__(self, trained: Model, threshold: float, steps: int, code: np.ndarray | None) -> None:
         assert trained.form is not None
-        window, channels = trained.form.shape
-        check_whole("adapt", steps, least=LEAST_WINDOWS * window)
+        self.window, channels = trained.form.shape
+        check_whole("adapt", steps, least=LEAST_WINDOWS * self.window)
         if not isinstance(trained.scorer, WindowViews) or not isinstance(trained.scale, ViewScale):
             raise ValueError(
                 f"adapt={steps}: the scorer {trained.scorer.name!r} cannot be renewed; fit with scorer='auto'"
             )
         self.trained, self.threshold, self.steps, self.code = trained, threshold, steps, code
+        self.features = trained.step_features
         self.state: dict[str, np.ndarray] = {
-            "features": np.zeros((steps, channels), np.float32),  # the step at place n % steps is the n-th
+            "values": np.zeros((steps, channels)),  # the step at place n % steps is the n-th
             "flagged": np.zeros(steps, np.uint8),
             "seen": np.zeros(1, np.int64),
+            "shift": np.zeros(channels),  # what is added to the values of a step
             "rows": trained.scorer_arrays["rows"].copy(),
             "median": trained.scale.median.copy(),
             "unit": trained.scale.unit.copy(),
         }
 
-    def add(self, features: np.ndarray, flagged: bool) -> bool:
-        """Take the next step (channels,); whether the model was renewed."""
+    @property
+    def shift(self) -> np.ndarray:
+        return self.state["shift"]
+
+    def add(self, values: np.ndarray, flagged: bool) -> bool:
+        """Take the values (channels,) of the next step; whether the model was renewed."""
         seen = self.state["seen"]
         place = int(seen[0]) % self.steps
-        self.state["features"][place], self.state["flagged"][place] = features, flagged
+        self.state["values"][place], self.state["flagged"][place] = values, flagged
         seen += 1
         due = seen[0] >= self.steps and seen[0] % max(1, self.steps // RENEWALS) == 0
         if due:
             with blas_threads(1):
                 self._renew()
         return bool(due)
+
+    def last(self) -> np.ndarray:
+        """The values (window, channels) of the last window."""
+        return self.state["values"][self._order[-self.window :]]
 
     @property
     def model(self) -> Model:
@@ -64,33 +76,68 @@ class RecentSteps:
         scale = ViewScale(self.state["median"].copy(), self.state["unit"].copy())
         return replace(self.trained, scorer_arrays=arrays, scale=scale)
 
+    @property
+    def is_wider(self) -> bool:
+        """Whether the scale is wider than that of training."""
+        assert isinstance(self.trained.scale, ViewScale)
+        return bool((self.state["unit"] > self.trained.scale.unit).any())
+
+    @property
+    def _order(self) -> np.ndarray:
+        """The places of all steps, the oldest first."""
+        return np.asarray((np.arange(self.steps) + self.state["seen"][0]) % self.steps)
+
     def _renew(self) -> None:
-        """Take new references at even steps of the normal recent ones, and the scale from the scores of these."""
-        order = (np.arange(self.steps) + self.state["seen"][0]) % self.steps
-        flagged = self.state["flagged"][order] > 0
-        assert self.trained.form is not None
-        rows = WindowRows(Windows.of([self.state["features"][order]], self.trained.form.shape[0]))
+        order = self._order
+        flagged, rows = self.state["flagged"][order] > 0, self._rows(self.shift)
         whole = rows.usable(1)
-        normal = whole if flagged[whole].mean() > 0.5 else whole[~flagged[whole]]
+        normal = whole[~flagged[whole]]
+        is_new = flagged[whole].mean() > MOST
+        steps = whole[flagged[whole]] if is_new else normal
+        if is_new or self.shift.any() or self.is_wider:  # a level that is new, or is known better by now
+            rows, normal = self._at_level(steps) or (rows, whole if is_new else normal)
+        self._take_references(rows.take(evenly_spaced(normal, len(self.state["rows"]) // 2)))
+        scores = self.model.member_scores(rows, "cpu", 1, learned=True)
+        self._take_scale(scores[:, normal])
+        self.state["flagged"][order[whole]] = self._flagged(self.model, scores[:, whole])
+
+    def _rows(self, shift: np.ndarray) -> WindowRows:
+        """The windows of all recent steps."""
+        features = self.features.transform(self.state["values"][self._order] + shift)
+        return WindowRows(Windows.of([features], self.window))
+
+    def _at_level(self, steps: np.ndarray) -> tuple[WindowRows, np.ndarray] | None:
+        """All windows, with the level of these steps (k,) moved to that of training, and which of these are normal then.
+
+        None where most are not.
+        """
+        away = self.features.median - np.median(self.state["values"][self._order[steps]], axis=0)
+        shift = np.where(abs(away) > MOVED * self.features.scale, away, 0.0)
+        rows = self._rows(shift)
+        scores = self.model.member_scores(rows, "cpu", 1)[:, steps]
+        normal = steps[~self._flagged(self.trained, scores)]
+        if len(normal) < (1 - MOST) * len(steps):
+            return None
+        self.shift[:] = shift
+        return rows, normal
+
+    def _take_references(self, fresh: np.ndarray) -> None:
+        """Half of the references from the recent steps, the others from training."""
         old = self.trained.scorer_arrays["rows"]
-        fresh = rows.take(evenly_spaced(normal, len(old) // 2))
         kept = evenly_spaced(np.arange(len(old)), len(old) - len(fresh))
         self.state["rows"][:] = np.concatenate([old[kept], fresh])
-        scores = self.model.member_scores(rows, "cpu", 1, learned=True)[:, whole]
-        self._take_scale(scores, np.isin(whole, normal))
-        self.state["flagged"][order[whole]] = self._flagged(self.model, scores)
 
     def _flagged(self, model: Model, scores: np.ndarray) -> np.ndarray:
         """Which steps are above the threshold by their scores (V, n) from every view."""
         codes = None if self.code is None else np.repeat(self.code, scores.shape[1])
         return model.divided(np.asarray(model.combine(scores)), codes) > self.threshold
 
-    def _take_scale(self, scores: np.ndarray, normal: np.ndarray) -> None:
-        """The scale of training, and a wider one where by that most of the recent steps would be flagged."""
-        fresh, old = self.trained.scorer.fit_scale(scores[:, normal]), self.trained.scale
+    def _take_scale(self, scores: np.ndarray) -> None:
+        """The scale of training, or a wider one if most normal steps with these scores (V, n) are flagged by it."""
+        fresh, old = self.trained.scorer.fit_scale(scores), self.trained.scale
         assert isinstance(fresh, ViewScale)
         assert isinstance(old, ViewScale)
-        if self._flagged(self.trained, scores).mean() <= 0.5:
+        if self._flagged(self.trained, scores).mean() <= MOST:
             fresh = old
         self.state["median"][:] = np.maximum(old.median, fresh.median)
         self.state["unit"][:] = np.maximum(old.unit, fresh.unit)

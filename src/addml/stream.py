@@ -95,8 +95,11 @@ class Stream:
             prepared = self._prepared(step)
         with nullcontext() if self._is_small else blas_threads(1):
             score = self._next(prepared)
-        if self._recent is not None and self._recent.add(prepared, score > self.threshold):
+        if self._recent is not None and self._recent.add(self._last, score > self.threshold):
             self._use(self._recent.model)
+            self._steps -= self.window  # the last window once more: its level may have moved
+            for values in self._recent.last():
+                self._push(self._features(values))
         return score
 
     def _use(self, model: Model) -> None:
@@ -125,6 +128,12 @@ class Stream:
                 raise ValueError("the step holds infinity; give NaN (a gap) or a finite value")
             values = np.where(np.isnan(values), self._last, values)
         self._last = values
+        return self._features(values)
+
+    def _features(self, values: np.ndarray) -> np.ndarray:
+        """The features (channels,) of a step without gaps."""
+        if self._recent is not None:
+            values = values + self._recent.shift
         if not self._is_plain:
             return np.asarray(self.features.transform(values[None])[0])
         far = values - self.features.mean  # as `transform` does, in fewer calls

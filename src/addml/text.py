@@ -1,4 +1,4 @@
-"""Words that messages share: lists cut short, counts, names that may be meant; values as JSON has them."""
+"""Text for messages: shortened lists, counts, suggestions for misspelt names, numbers and values; values for JSON."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import Any
 
 
 def listed(words: Sequence[str], most: int = 5, between: str = ", ") -> str:
-    """At most so many of the words, and how many more there are."""
+    """The first `most` words, and how many more there are: `a, b and 3 more`."""
     more = f" and {len(words) - most:,} more" if len(words) > most else ""
     return between.join(words[:most]) + more
 
 
 def shortened(text: str, most: int = 60) -> str:
-    """A text of at most so many characters, the last of them an ellipsis where there were more."""
-    return text if len(text) <= most else text[: most - 1] + "…"
+    """The text, cut to `most` characters with an ellipsis."""
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
 def counted(count: int, one: str, many: str | None = None) -> str:
@@ -30,13 +30,13 @@ def counted(count: int, one: str, many: str | None = None) -> str:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """' Did you mean ...?' with the known names nearest to `name`, or nothing."""
+    """' Did you mean ...?' with the known names closest to `name`; empty if none is close."""
     near = difflib.get_close_matches(name[:100], [*islice(known, 1000)], n=3, cutoff=0.6)  # a client may send a million
     return f" Did you mean {' or '.join(repr(other) for other in near)}?" if near else ""
 
 
 def json_value(value: Any) -> Any:
-    """The value as JSON has it: null for what is not finite, text for what JSON does not know."""
+    """The value as JSON can hold it: null for numbers that are not finite, text for unknown types."""
     if isinstance(value, Mapping):
         return {str(key): json_value(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple):
@@ -50,16 +50,16 @@ def json_value(value: Any) -> Any:
 
 # Numbers and values for people to read ----------------------------------------------------------------------
 
-MAX_LENGTH = 160  # characters of a value, a name or a sentence; longer ones end in an ellipsis
+MAX_LENGTH = 160  # characters of a value, a name or a sentence
 MISSING = "missing"
-PASSWORD = re.compile(r"(://[^\s:/@]*):\S*@")  # up to the last @: a password may hold / and @
-SECRETS = re.compile(r"((?:https?|s3|gc?s)://)(?:[^\s/@]*@)?([^\s?#]*)\?\S+")  # keys are also handed over in a query
+PASSWORD = re.compile(r"(://[^\s:/@]*):\S*@")  # up to the last @: a password may contain / and @
+SECRETS = re.compile(r"((?:https?|s3|gc?s)://)(?:[^\s/@]*@)?([^\s?#]*)\?\S+")  # a query may contain keys
 LINE_BREAKS = "\n\r\t\u0085\u2028\u2029"
-DIRECTION_MARKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # make exe.png look like gnp.exe
+DIRECTION_MARKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # can make exe.png look like gnp.exe
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A number that counts or measures something of ours, such as a score: as `figure`, 1,234 grouped too."""
+    """A count or a measure, such as a score: like `figure`, but whole numbers in full and grouped from 1,234 on."""
     if not math.isfinite(value):
         return "not a number" if math.isnan(value) else ("∞" if value > 0 else "-∞")
     return f"{value:,.0f}" if abs(value) < 1e15 and value == int(value) else figure(value, digits)
@@ -67,11 +67,8 @@ def number(value: float, digits: int = 4) -> str:
 
 @lru_cache(maxsize=4096)
 def figure(value: float, digits: int) -> str:
-    """A value of a table with so many significant digits, and all before the point: 97.3, 2014, 60,494,212, 2.5e-09.
-
-    Thousands are grouped from 10,000 on: four digits may be a year.
-    """
-    value += 0.0  # there is a -0.0, too, which the cache takes for the same
+    """A value to `digits` significant digits, grouped from 10,000 on (2014 may be a year): 97.3, 60,494, 2.5e-09."""
+    value += 0.0  # -0.0 becomes 0.0; the cache does not tell them apart
     size = abs(value)
     if size and not 1e-4 <= size < 1e15:
         return f"{value:.{digits}g}"
@@ -82,12 +79,12 @@ def figure(value: float, digits: int) -> str:
 
 
 def fixed(value: float, places: int) -> str:
-    """A number with a fixed number of decimals, for a column of numbers."""
+    """A number with a fixed number of decimals, as columns of numbers need."""
     return f"{value:,.{places}f}" if math.isfinite(value) else number(value)
 
 
 def percent(share: float) -> str:
-    """A share as a percentage; a small one is not rounded to zero."""
+    """A share as a percentage; small ones are not rounded to zero."""
     if not math.isfinite(share):
         return "–"
     if 0 < share < 0.0001:
@@ -97,7 +94,7 @@ def percent(share: float) -> str:
 
 
 def one_in(p: float, least: float = 0.0) -> str:
-    """A small share in words, "1 in 2,400"; at the `least` that can be told, "fewer than 1 in 1,600"."""
+    """A small share in words: "1 in 2,400"; at the `least` value that p can have, "fewer than 1 in 1,600"."""
     if p > 2 / 3:
         return "ordinary"
     if p <= least * (1 + 1e-9):
@@ -113,7 +110,7 @@ def python_value(value: Any) -> Any:
 
 
 def cell_text(value: Any) -> str:
-    """A value of the table; None and NaN read "missing"."""
+    """A value of a table as text; None and NaN become "missing"."""
     value = python_value(value)
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return MISSING
@@ -125,18 +122,17 @@ def cell_text(value: Any) -> str:
 
 
 def one_line(value: Any, most: int = MAX_LENGTH) -> str:
-    """Any text on one line, without control characters and passwords, cut if it is too long."""
-    line = without_password(visible(str(value)[: 20 * most]))
-    return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+    """Any value as one line of text, without control characters and passwords, cut to `most` characters."""
+    return shortened(without_password(visible(str(value)[: 20 * most])), most)
 
 
 def without_password(address: str) -> str:
-    """A text with `***` in place of the password of each address in it: postgresql://user:***@host/db."""
+    """A text with `***` for the passwords of addresses in it: postgresql://user:***@host/db."""
     return SECRETS.sub(r"\1\2?***", PASSWORD.sub(r"\1:***@", address))
 
 
 def visible(line: str) -> str:
-    """A text on one line, without control characters that a terminal or a page would obey."""
+    """A text on one line, without control characters that terminals or pages would act on."""
     return line if line.isprintable() else "".join(map(_visible, line))
 
 

@@ -77,4 +77,4 @@ def test_check_prints_which_faults_would_be_found(addml, orders):
     document = json.loads(addml("detect", "orders.csv", "--no-report", "--check", "--json", *QUICK).out)
     kinds = {one["kind"]: one["verdict"] for one in document["check"]}
     assert kinds["a value out of range"] == "found"
-    assert kinds["columns that contradict each other"] == "not tried: no columns of numbers are related"
+    assert kinds["columns that contradict each other"] == "not tried: no two number columns are related"

@@ -34,7 +34,7 @@ def test_only_a_header(addml, tmp_path):
 def test_a_cell_as_long_as_a_book_does_not_fill_the_terminal(addml, tmp_path):
     (tmp_path / "long.csv").write_text(f"a,b\n1,{'x' * 100_000}\n2,y\n3,z\n")
     done = addml("evaluate", "long.csv", "--label", "b")
-    done.failed("Error: say which value of the label column 'b' marks an anomaly", "xx … xx", "'y', 'z'.")
+    done.failed("Error: label column 'b': name the value that marks an anomaly", "xx … xx", "'y', 'z'.")
     assert len(done.err) < 1100
 
 
@@ -150,7 +150,7 @@ def test_an_output_of_no_known_format(addml, small_csv):
 def test_a_report_of_no_known_format(addml, small_csv, tmp_path):
     addml("detect", "small.csv", *QUICK, "--report", "r.pdf").failed("r.pdf: a report is HTML or Markdown", ".md")
     addml("detect", "small.csv", *QUICK, "--report", "small.run.toml", "--format", "md").failed(
-        "small.run.toml: is also the record of this run; give the report another name"
+        "small.run.toml: is also the run record; give the report another name"
     )
     assert left_in(tmp_path) == {"small.csv"}
     addml("detect", "small.csv", *QUICK, "--report", "r.txt", "--format", "md").succeeded()
@@ -168,7 +168,7 @@ def test_the_input_is_never_overwritten(addml, small_csv):
 
 @pytest.mark.parametrize(
     ("option", "said"),
-    [("--report", "name the report (/dev/stdout sends it into a pipe)."), ("--model", "name the model.")],
+    [("--report", "give the report a name, or /dev/stdout to pipe it."), ("--model", "give the model a name.")],
 )
 def test_a_dash_is_no_name_of_an_output(addml, small_csv, tmp_path, option, said):
     addml("detect", "small.csv", *QUICK, option, "-").failed("'-' is not a file name; " + said)
@@ -180,7 +180,7 @@ def test_nothing_is_written_among_the_files_of_a_folder(addml, tmp_path, words):
     (tmp_path / "parts").mkdir()
     pq.write_table(pa.table({"x": np.arange(50.0) ** 0.5}), tmp_path / "parts" / "a.parquet")
     before = (tmp_path / "parts" / "a.parquet").read_bytes()
-    addml("detect", "parts", *QUICK, *words).failed("lies in the input", "elsewhere")
+    addml("detect", "parts", *QUICK, *words).failed("is inside the input", "elsewhere")
     assert (tmp_path / "parts" / "a.parquet").read_bytes() == before
     assert left_in(tmp_path / "parts") == {"a.parquet"}
 
@@ -199,7 +199,7 @@ def test_a_full_disk_leaves_no_partial_file(addml, tmp_path, words, named):
         done = addml(*words, "small.csv", *QUICK)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, *rest))
-    done.failed(f"{named}: cannot be written: File too large. Free some space")
+    done.failed(named, ": cannot be written: File too large. Free some space")
     assert left_in(tmp_path) == {"small.csv"}
 
 
@@ -250,7 +250,7 @@ def test_reordered_and_extra_columns_are_fine(addml, model, tmp_path):
 
 def test_wrong_usage_has_its_own_exit_code(addml, small_csv):
     addml("detect", "small.csv", "--members", "none").failed(code=2)
-    addml("detect", "small.csv", "--threshold", 1, "--contamination", 0.1).failed("give one of them", code=2)
+    addml("detect", "small.csv", "--threshold", 1, "--contamination", 0.1).failed("use one of them", code=2)
     addml("detect").failed(code=2)
     addml("unknown").failed(code=2)
 
@@ -322,7 +322,7 @@ def test_one_sided_needs_a_column_and_a_side(addml, small_csv):
     addml("fit", "small.csv", "--one-sided", "height").failed("amount:high")
     addml("fit", "small.csv", "--one-sided", "hight:low").failed("Did you mean 'height'")
     both = ("--one-sided", "height:low", "--one-sided", "height:high")
-    addml("fit", "small.csv", *both).failed("'height' is one-sided to low already")
+    addml("fit", "small.csv", *both).failed("'height' is already set to low; remove both")
 
 
 @pytest.mark.parametrize("content", ["", "name,height\n"])

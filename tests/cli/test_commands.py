@@ -167,17 +167,17 @@ def test_what_is_said_of_the_columns_shows_no_value_when_redacted(addml, small_c
     [
         (
             ("evaluate", "--label", "colour", "--model", "m", "--columns", "height"),
-            "--columns is an option of training; leave it out with --model",
+            "--columns applies to training and has no effect with --model",
         ),
-        (("evaluate", "--label", "colour", "--model", "m", "--ignore", "height"), "--ignore is an option of training"),
-        (("detect", "--anomaly-value", "red"), "name that column with --label"),
-        (("detect", "--no-report", "--report", "r.html"), "--no-report leaves nothing"),
-        (("detect", "--no-report", "--format", "md"), "--no-report leaves nothing"),
-        (("score", "--model", "m", "--format", "md"), "--format is that of a report"),
+        (("evaluate", "--label", "colour", "--model", "m", "--ignore", "height"), "--ignore applies to training"),
+        (("detect", "--anomaly-value", "red"), "name it with --label"),
+        (("detect", "--no-report", "--report", "r.html"), "--no-report contradicts --report and --format"),
+        (("detect", "--no-report", "--format", "md"), "--no-report contradicts --report and --format"),
+        (("score", "--model", "m", "--format", "md"), "--format needs a report"),
         (("detect", "--contamination", "0"), "a number above 0"),
         (("score", "--model", "m", "--contamination", "0"), "a number above 0"),
-        (("fit", "--sample", "100", "--all-rows"), "--all-rows leaves nothing for --sample 100 to do"),
-        (("evaluate", "--label", "y", "--sample", "100", "--all-rows"), "--all-rows leaves nothing for --sample"),
+        (("fit", "--sample", "100", "--all-rows"), "--all-rows and --sample 100 contradict each other"),
+        (("evaluate", "--label", "y", "--sample", "100", "--all-rows"), "--all-rows and --sample 100 contradict"),
         (("diff", "m", "m", "--reasons", "2"), "No such option"),
     ],
 )
@@ -256,7 +256,7 @@ def test_scores_go_back_into_the_database(addml, tmp_path):
     assert not (tmp_path / "shop.scored.csv").exists()
     addml(*known, "--output-sql", "scores", "--output", "both.csv").succeeded("both.csv")
     addml(*known, "--output-sql", "orders").failed("the table 'orders' holds something else", code=1)
-    addml("detect", "shop.csv", "--output-sql", "scores").failed("is no database", code=2)
+    addml("detect", "shop.csv", "--output-sql", "scores").failed("is not a database", code=2)
 
 
 def test_formulas_are_neutralised(addml, small_csv, tmp_path):

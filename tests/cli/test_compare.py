@@ -27,7 +27,7 @@ def labelled(tmp_path):
 
 def test_a_ranked_table(addml, labelled):
     done = addml("compare", labelled.name, "--label", "kind", "--methods", "ADDML.paper,LOF,KNN")
-    done.succeeded("119 rows, 3 columns, 10 anomalies", "dropped, without a label: 1 row", "Rank  Method")
+    done.succeeded("119 rows, 3 columns, 10 anomalies", "dropped 1 row without a label", "Rank  Method")
     lines = [line.split() for line in done.out.splitlines() if line[:1].isdigit()]
     assert [line[0] for line in lines] == ["1", "2", "3"]
     assert {line[1] for line in lines} == {"ADDML.paper", "LOF", "KNN"}
@@ -54,7 +54,7 @@ def test_json(addml, labelled):
 
 @pytest.mark.parametrize("name", ["figures.csv", "figures.jsonl"])
 def test_figures_are_written_on_request(addml, labelled, tmp_path, name):
-    addml("compare", labelled.name, "--label", "kind", *QUICKEST, "--output", name).succeeded(f"figures: {name}")
+    addml("compare", labelled.name, "--label", "kind", *QUICKEST, "--output", name).succeeded(f"results: {name}")
     text = (tmp_path / name).read_text()
     lines = text.splitlines()
     rows = list(map(json.loads, lines)) if name.endswith("jsonl") else list(csv.DictReader(lines))
@@ -102,10 +102,10 @@ def test_a_value_that_cannot_be_learned_from_is_told_by_its_row_of_the_file(addm
     [
         ([], 2, "compare needs a label column: --label NAME."),
         (["--label", "kinds"], 1, "has no column 'kinds' (--label). Did you mean 'kind'?"),
-        (["--label", "colour"], 1, "say which value of the label column 'colour' marks an anomaly"),
+        (["--label", "colour"], 1, "label column 'colour': name the value that marks an anomaly"),
         (["--label", "kind", "--methods", "knnn"], 2, "'knnn' is not a known method"),
-        (["--label", "kind", "--methods", ","], 2, "--methods names none. Methods: ADDML.paper, ADDML"),
-        (["--label", "kind", "--rank-by", "best"], 2, "'best' is not one of seen, unseen, one-class"),
+        (["--label", "kind", "--methods", ","], 2, "--methods is empty; choose from ADDML.paper, ADDML"),
+        (["--label", "kind", "--rank-by", "best"], 2, "--rank-by best: must be one of seen, unseen, one-class"),
         (["--label", "kind", "--output", "figures.xyz"], 1, "the name must end in .csv"),
         (["--label", "kind", "--output", "table.csv"], 1, "is also the input, which is never overwritten"),
         (["--label", "kind", "--output", "no/figures.csv"], 1, "the folder no does not exist"),

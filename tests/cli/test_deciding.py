@@ -69,20 +69,20 @@ def test_budgets(folder):
     )
     assert found["anomalies"] == 6
     run_addml(folder, "detect", "small.csv", *QUICK, "--ignore", "when", "--per-day", 2).failed(
-        "--per-day needs a column of dates"
+        "--per-day needs a date column"
     )
 
 
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        (("--threshold", "best"), "--threshold best: give a score, or auto."),
-        (("--threshold", 1, "--contamination", 0.1), "--threshold and --contamination decide in different ways"),
-        (("--flag", 3, "--alarm-rate", 0.1), "--alarm-rate and --flag decide in different ways"),
-        (("--alarm-rate", 0), "--alarm-rate 0 flags no row"),
-        (("--threshold", "nan"), "give a score, or auto"),
-        (("--threshold", "inf"), "give a score, or auto"),
-        (("--contamination", 0.6), "--contamination 0.6: give a number from 0 to 0.5"),
+        (("--threshold", "best"), "--threshold best: must be a score or auto."),
+        (("--threshold", 1, "--contamination", 0.1), "--threshold and --contamination cannot be combined"),
+        (("--flag", 3, "--alarm-rate", 0.1), "--alarm-rate and --flag cannot be combined"),
+        (("--alarm-rate", 0), "--alarm-rate 0 would flag nothing"),
+        (("--threshold", "nan"), "must be a score or auto"),
+        (("--threshold", "inf"), "must be a score or auto"),
+        (("--contamination", 0.6), "--contamination 0.6: must be between 0 and 0.5"),
     ],
 )
 def test_what_makes_no_sense_is_refused(folder, options, words):
@@ -109,7 +109,7 @@ def test_p_values_and_probabilities_are_in_the_table_and_in_json(folder):
 
 def test_learning_from_a_column(folder):
     done = run_addml(folder, "fit", "known.csv", *QUICK, "--train-labels", "checked", "--model", "taught")
-    done.succeeded("learned from checked: 2 anomalies and 2 normal rows labelled", "dropped, labels to learn from")
+    done.succeeded("learned from checked: 2 anomalies and 2 normal rows labelled", "dropped, labels to train on")
     model = load(folder / "taught", device="cpu")
     assert model.model_.scorer.name == "guided"
     assert "checked" not in model.model_.columns.used
@@ -137,7 +137,7 @@ def test_rows_named_by_their_numbers_are_learned_from_as_those_of_a_column(folde
     ("file", "options", "words"),
     [
         ("small.csv", ("--known-anomalies", "3", "--known-normal", "3"), ("row 3 is in both",)),
-        ("small.csv", ("--known-normal", "9999"), ("there is no row 9999 (--known-normal)",)),
+        ("small.csv", ("--known-normal", "9999"), ("--known-normal: there is no row 9999",)),
         ("known.csv", ("--train-labels", "cheked"), ("no column 'cheked' (--train-labels)", "checked")),
         ("known.csv", ("--train-labels", "checked", "--label", "checked"), ("both --label", "--train-labels")),
         (
@@ -145,7 +145,7 @@ def test_rows_named_by_their_numbers_are_learned_from_as_those_of_a_column(folde
             ("--train-labels", "checked", "--columns", "checked,height"),
             ("remove it from --columns",),
         ),
-        ("known.csv", ("--train-labels", "colour"), ("say which value of the label column 'colour'",)),
+        ("known.csv", ("--train-labels", "colour"), ("label column 'colour': name the value",)),
         ("empty.csv", ("--train-labels", "checked"), ("holds no label",)),
     ],
 )

@@ -22,7 +22,9 @@ def folder(tmp_path_factory):
 
 def test_what_moved_is_said(folder):
     done = run_addml(folder, "diff", "first", "second", "small.csv", "--top", 5)
-    done.succeeded("300 rows scored by first and second", "ranks agree by 0.", "flagged: 30 before, 6 after", "24 gone")
+    done.succeeded(
+        "300 rows scored by first and second", "rank correlation 0.", "flagged: 30 before, 6 after", "24 gone"
+    )
     assert "person-" in done.out  # the identifier names the rows
 
 
@@ -41,7 +43,7 @@ def test_as_json_and_as_a_table(folder):
 
 def test_a_run_can_be_repeated_by_its_record(folder, tmp_path):
     words = ("diff", folder / "first", folder / "second", folder / "small.csv", "--top", 2, "--output", "moved.csv")
-    run_addml(tmp_path, *words).succeeded("options of this run: moved.run.toml")
+    run_addml(tmp_path, *words).succeeded("run record: moved.run.toml")
     once = (tmp_path / "moved.csv").read_bytes()
     (tmp_path / "moved.csv").unlink()
     run_addml(tmp_path, "diff", "--config", "moved.run.toml").succeeded("300 rows scored by")
@@ -141,7 +143,7 @@ def test_days_on_the_screen_and_in_a_table(folder):
     write_day(folder, "monday.csv")
     write_day(folder, "tuesday.csv", range(101, 109))
     done = run_addml(folder, "diff", "first", "monday.csv", "tuesday.csv", "--output", "kinds.csv")
-    done.succeeded("monday.csv (300 rows) and tuesday.csv (300 rows) by first", "colour with a new value")
+    done.succeeded("monday.csv (300 rows) and tuesday.csv (300 rows) scored by first", "colour with a new value")
     rows = list(csv.DictReader((folder / "kinds.csv").open()))
     assert sum(int(row["before"]) for row in rows) == 30  # a tenth of the rows that the model was trained on
     run_addml(folder, "diff", "first", "none.csv", "tuesday.csv").failed("none.csv: no such file")

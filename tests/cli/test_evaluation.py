@@ -60,5 +60,5 @@ def test_curves_are_thinned_and_keep_their_ends():
 
 @pytest.mark.parametrize("labels", [np.zeros(4), np.ones(4)])
 def test_one_kind_of_row_cannot_be_evaluated(labels):
-    with pytest.raises(ValueError, match="nothing to evaluate"):
+    with pytest.raises(ValueError, match="evaluation needs both"):
         evaluate(np.arange(4.0), labels, 1.0, "y")

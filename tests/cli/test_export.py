@@ -51,11 +51,11 @@ def test_into_a_pipe(folder):
 
 @pytest.mark.parametrize("arguments", [("--output", "-"), ("--output", "/dev/stdout", "--json")])
 def test_names_that_are_none(folder, arguments):
-    run_addml(folder, "export", "numbers.model", *arguments).failed("give the ONNX file a name", code=2)
+    run_addml(folder, "export", "numbers.model", *arguments).failed("write the ONNX file to a named file", code=2)
 
 
 def test_a_table_of_more_than_numbers_is_refused(addml, model, tmp_path):
-    addml("export", model).failed("'colour' (category), 'when' (date)", "tables of numbers", "fit it again")
+    addml("export", model).failed("'colour' (category), 'when' (date)", "numeric tables", "fit it again")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -94,7 +94,7 @@ def test_known_rows_are_scored_and_not_listed(shops):
         "3 hidden until 2099-12-31"
     )
     assert "3 hidden until 2099-12-31" in (shops / "ten.md").read_text()
-    run_addml(shops, *score, "--fail-above", 2).failed("flagged, more than 2", code=3)
+    run_addml(shops, *score, "--fail-above", 2).failed("flagged: more than --fail-above 2", code=3)
 
 
 def test_a_stranger_row_than_the_example_and_an_expired_entry_are_warnings(shops):

@@ -30,6 +30,11 @@ def test_help_fits_on_a_screen(addml, name):
     addml(name, "--help-all", COLUMNS="80").succeeded("--json", "--encoding")
 
 
+def test_help_shows_brackets_as_they_are(addml):
+    addml("fit", "--help-all", COLUMNS="200").succeeded("needs addml[ray]")
+    addml("serve", "--help", COLUMNS="200").succeeded("serve [OPTIONS] [MODEL]...")
+
+
 def test_the_commands_are_these():
     assert list(get_command(app).commands) == COMMANDS
 

@@ -46,7 +46,7 @@ def test_an_interrupt_while_training(addml, small_csv, tmp_path, as_without_nohu
     assert done.code == code
     assert done.out == ""
     assert "Traceback" not in done.err
-    assert done.err.endswith("Interrupted. No unfinished file was left.\n") == (number == signal.SIGINT)
+    assert done.err.endswith("Interrupted; no partial files were left behind.\n") == (number == signal.SIGINT)
     assert left_in(tmp_path) == {"small.csv"}
 
 

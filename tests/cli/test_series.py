@@ -258,7 +258,7 @@ def test_evaluate_compares_the_steps_with_their_labels(labelled, tmp_path):
     page = (tmp_path / "report.html").read_text()
     assert "VUS-PR" in page
     assert 'class="track"' in page
-    printed = run("evaluate", labelled, *options).succeeded("15 anomalies in 590 steps", "not counted: 10 steps").out
+    printed = run("evaluate", labelled, *options).succeeded("15 anomalies in 590 steps", "ignored: 10 steps").out
     assert f"VUS-PR: {found['evaluation']['vus_pr']:.4f}" in printed
 
 
@@ -287,7 +287,7 @@ def test_what_evaluate_cannot_do_with_a_series_is_said(labelled, tmp_path):
     assert "told.model: was trained on the column 'fault'" in done.err
     done = run("evaluate", "told.csv", *time, "--label", "fault", "--model", "told.model", "--window", "8")
     assert done.code == 2
-    assert "--window is an option of training; leave it out with --model" in done.err
+    assert "--window applies to training and has no effect with --model" in done.err
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_what_evaluate_cannot_do_with_a_series_is_said(labelled, tmp_path):
         (("detect", "--all-rows"), "--all-rows does not apply to a series (--time)"),
         (
             ("evaluate", "--label", "fault", "--model", "m", "--epochs", "3"),
-            "--epochs is an option of training; leave it out with --model",
+            "--epochs applies to training and has no effect with --model",
         ),
         (("detect", "--size", "32"), "--size does not apply to a series (--time), only to a folder of images"),
         (("fit", "--memory", "1GiB"), "--memory does not apply to a series (--time), only to a table"),
@@ -400,7 +400,7 @@ def test_a_budget_of_events_and_a_minimum_length(machines):
     long = json.loads(run("detect", machines, *ENTITIES, "--min-steps", "100", "--json").succeeded().out)
     assert long["events"] == []
     told = run("evaluate", machines, *ENTITIES).succeeded("2 of 2 labelled events found").out
-    assert "0 false events; 2 of the first 2 events are true" in told
+    assert "0 false events; 2 true among the top 2 events" in told
     assert "at most one event in 1,000 windows of clean steps" in told
 
 

@@ -50,7 +50,7 @@ def test_fit_and_score(folder):
     done.succeeded(
         "14,000 rows, 3 columns used", "name", "identifier", "folder: 3 Parquet files", "trained on 14,000 rows"
     )
-    assert "14,000 rows, more than 1MiB of memory hold: read from disk" in done.err
+    assert "14,000 rows, more than fit into 1MiB: trained on from disk" in done.err
     assert left_in(folder) == {"table", "table.model", "table.run.toml"}
     run_addml(folder, "score", "table", "--model", "table.model").succeeded("person-00041")
     run_addml(folder, "detect", "table", *STREAMED, "--no-report", "--output", "detected.csv").succeeded("person-00041")
@@ -83,11 +83,11 @@ def test_a_killed_command_goes_on_and_no_other_beside_it(folder):
     run_addml(folder, "fit", "table", *long, "--model", "whole").succeeded()
     process = halted(command("fit", "table", *long, "--model", "killed", "--quiet"), folder)
     beside = run_addml(folder, "fit", "table", *long, "--model", "killed")
-    beside.failed("killed.checkpoint: another run is at work with it", str(process.pid))
+    beside.failed("killed.checkpoint: another run is using it", str(process.pid))
     process.send_signal(signal.SIGKILL)
     process.wait()
     run_addml(folder, "fit", "table", *STREAMED, "--model", "killed").failed(
-        "killed.checkpoint: was made with epochs=40, now it is 3; set it back, or remove the folder to begin anew"
+        "killed.checkpoint: was made with epochs=40, now it is 3; set it back, or remove the folder to start again"
     )
     run_addml(folder, "fit", "table", *long, "--model", "killed").succeeded()
     assert weights(folder / "killed") == weights(folder / "whole")
@@ -98,13 +98,11 @@ def test_labels_to_learn_from_need_memory(folder, table):
     marked = table.append_column("checked", pa.array(["yes", None] * (ROWS // 2)))
     parquet.write_table(marked, folder / "marked.parquet")
     done = run_addml(folder, "fit", "marked.parquet", *STREAMED, "--train-labels", "checked")
-    done.failed("--train-labels checked: labels are not learned from where a table is larger than --memory 1MiB")
+    done.failed("--train-labels checked: a table larger than --memory 1MiB cannot be trained with labels")
 
 
 def test_a_size_that_is_none(folder):
-    run_addml(folder, "fit", "table", "--all-rows", "--memory", "much").failed(
-        "--memory='much' must be a size of memory"
-    )
+    run_addml(folder, "fit", "table", "--all-rows", "--memory", "much").failed("--memory='much' must be a memory size")
 
 
 @pytest.mark.parametrize(
@@ -119,13 +117,13 @@ def test_a_size_that_is_none(folder):
 def test_options_that_would_do_nothing_are_refused(folder, words):
     (folder / "small.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
     option = next(word for word in words[::-1] if word.startswith("--"))
-    run_addml(folder, "fit", *words).failed(f"{option} is about training on all rows of Parquet files")
+    run_addml(folder, "fit", *words).failed(f"{option} applies to training on Parquet files with --all-rows")
 
 
 @pytest.mark.parametrize("words", [("fit", "table", *STREAMED), ("detect", "small.csv")])
 def test_a_cache_folder_that_is_none(folder, words):
     (folder / "small.csv").write_text("a,b\n1,2\n3,4\n5,6\n")
-    run_addml(folder, *words, "--scratch", "none").failed("'none' is no folder")
+    run_addml(folder, *words, "--scratch", "none").failed("'none' is not a folder")
 
 
 def test_a_home_folder_is_found_by_all_options(folder, tmp_path_factory):

@@ -99,7 +99,7 @@ def test_what_is_wrong_with_standard_input_is_said_of_it(tmp_path, model):
     done = run_addml(tmp_path, "score", "-", "--model", model, "--strict", stdin=rows)
     done.failed("Error: standard input, row 1: column 'height' holds \"tall\" where a number is expected (--strict)")
     run_addml(tmp_path, "score", "-", "--model", model, stdin=b"name\na\n").failed(
-        "Error: standard input: has no column 'height', 'weight', 'colour', 'when', which the model needs."
+        "Error: standard input: lacks 4 columns that the model needs: 'height', 'weight', 'colour', 'when'."
     )
 
 

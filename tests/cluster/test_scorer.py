@@ -5,6 +5,7 @@ import json
 import pickle
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -100,13 +101,13 @@ def test_only_a_path_and_a_hash_travel(saved):
 
 def test_another_version_and_another_model_are_refused(saved, rows, tmp_path):
     table = parquet.read_table(rows).slice(0, 3)
-    with pytest.raises(AddmlError, match=r"runs addml .*, the one that sent the work 0\.0\.1; install one version"):
+    with pytest.raises(AddmlError, match=r"runs addml .*, the sender 0\.0\.1; install the same version"):
         BatchScorer(str(saved[0]), BatchScorer.of(saved[0]).digest, version="0.0.1")(table)
-    with pytest.raises(AddmlError, match="is another model than the one that was sent"):
+    with pytest.raises(AddmlError, match="differs from the sender's model"):
         BatchScorer(str(saved[0]), "0" * 64)(table)
     with pytest.raises(AddmlError, match="every machine needs the model under this path"):
         BatchScorer(str(tmp_path / "none"), "0" * 64)(table)
-    with pytest.raises(AddmlError, match=r"sent the work 0\.0\.1"):
+    with pytest.raises(AddmlError, match=r"the sender 0\.0\.1"):
         ray_fit.check_version("0.0.1")
 
 
@@ -114,7 +115,7 @@ def test_an_array_without_names_has_no_scorer(tmp_path):
     from addml import ADDML
 
     ADDML(epochs=1, members=1, random_state=0).fit(np.random.default_rng(0).normal(size=(50, 3))).save(tmp_path / "m")
-    with pytest.raises(AddmlError, match="no model of a table with named columns"):
+    with pytest.raises(AddmlError, match="not a model of a table with named columns"):
         BatchScorer.of(tmp_path / "m")
 
 
@@ -122,6 +123,39 @@ def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"pip install 'addml\[ray\]'"), ray_fit.connected(None, 1):
         pass
+
+
+class OneCore:
+    """As much of Ray as `completed` uses: one core, and calls that run when they are waited for."""
+
+    def __init__(self):
+        self.most = 0  # calls that were queued at the same time
+
+    def cluster_resources(self):
+        return {"CPU": 1.0}
+
+    def remote(self, **options):
+        return lambda work: SimpleNamespace(remote=lambda *arguments: (work, arguments))
+
+    def wait(self, calls):
+        self.most = max(self.most, len(calls))
+        return calls[:1], calls[1:]
+
+    def get(self, call):
+        work, arguments = call
+        return work(*arguments)
+
+
+@pytest.mark.parametrize("count", [0, 1, 4, 5, 6, 30])
+def test_every_task_is_done_once_however_many_there_are(count):
+    ray = OneCore()
+    assert list(ray_fit.completed(ray, abs, [(-number,) for number in range(count)])) == [*range(count)]
+    assert ray.most <= 4
+
+
+def test_tasks_of_another_version_are_refused():
+    with pytest.raises(AddmlError, match=r"the sender 0\.0\.1"):
+        ray_fit._checked("0.0.1", abs, -1)
 
 
 # Parts ------------------------------------------------------------------------------------------------------
@@ -170,13 +204,13 @@ def test_an_unreadable_part_is_named_and_the_rest_is_done(rows, saved, tmp_path,
     whole = {file: file.read_bytes() for file in (no_footer, damaged)}
     no_footer.write_bytes(whole[no_footer][:-100])
     damaged.write_bytes(b"PAR1" + bytes(20_000) + whole[damaged][20_004:])
-    with pytest.raises(AddmlError, match=r"2 files could not be read: .*1\.parquet.*2\.parquet.*mend these"):
+    with pytest.raises(AddmlError, match=r"2 files could not be read: .*1\.parquet.*2\.parquet.*repair these"):
         score_folder(str(copied), own, str(out), Progress())
     assert len(list(out.glob("*.parquet"))) == 2
     assert not list(out.glob(".*"))
     no_footer.write_bytes(whole[no_footer])
     (out / parts.MANIFEST).unlink()
-    with pytest.raises(AddmlError, match="holds other files"):
+    with pytest.raises(AddmlError, match="contains other files"):
         plan(str(copied), own, str(out))
 
 
@@ -229,10 +263,10 @@ def test_the_model_is_loaded_once_per_process(rows, saved):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["score", "rows", "--model", "m", "--workers", "2"], "--workers is about a cluster; give --engine ray"),
-        (["score", "rows", "--model", "m", "--engine", "ray", "--flag", "3"], "--flag needs the scores of all rows"),
-        (["fit", "rows", "--engine", "ray"], "--engine ray trains on all rows; give --all-rows"),
-        (["score", "rows", "--model", "m", "--engine", "spark"], "--engine spark: give one of ray"),
+        (["score", "rows", "--model", "m", "--workers", "2"], "--workers needs a cluster; add --engine ray"),
+        (["score", "rows", "--model", "m", "--engine", "ray", "--flag", "3"], "--flag needs all scores in one place"),
+        (["fit", "rows", "--engine", "ray"], "--engine ray trains on all rows; add --all-rows"),
+        (["score", "rows", "--model", "m", "--engine", "spark"], "--engine spark: must be one of ray"),
     ],
 )
 def test_options_that_do_not_fit_a_cluster_are_refused(arguments, words):

@@ -90,10 +90,10 @@ def test_a_batch_of_arrow_is_a_table(quick, frame):
 
 def test_a_lazy_frame_is_to_be_collected(quick, frame):
     lazy = pl.from_pandas(frame.drop(columns="order")).lazy()
-    with pytest.raises(TypeError, match=r"X is a lazy frame.*give its \.collect\(\)"):
+    with pytest.raises(TypeError, match=r"X is a lazy frame.*pass X\.collect\(\)"):
         quick.fit(lazy)
     quick.fit(lazy.collect())
-    with pytest.raises(TypeError, match=r"give its \.collect\(\)"):
+    with pytest.raises(TypeError, match=r"pass X\.collect\(\)"):
         quick.anomaly_score(lazy)
 
 

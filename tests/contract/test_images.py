@@ -39,7 +39,7 @@ def test_images_of_another_scale_are_warned_of(images, scaling):
     whole = addml.ADDML(members=1, epochs=1, random_state=0, scaling=scaling).fit(images)
     parts = addml.ADDML(members=1, epochs=1, random_state=0, scaling=scaling).fit(images / 255)
     for detector, other in ((whole, images / 255), (parts, images), (parts, images.astype(np.float32))):
-        with pytest.warns(UserWarning, match="seem to be of another scale; convert them"):
+        with pytest.warns(UserWarning, match="seem to have another scale; convert them"):
             detector.anomaly_score(other)
         with pytest.warns(UserWarning, match="another scale"):
             detector.anomaly_score(other[:1])
@@ -68,7 +68,7 @@ def test_other_ranks_at_scoring(detector, X):
 
 
 def test_masked_pixels_are_refused(detector, images):
-    with pytest.raises(ValueError, match="X is masked in some places"):
+    with pytest.raises(ValueError, match="X has masked pixels"):
         detector.anomaly_score(np.ma.masked_greater(images, images.mean()))
     whole = np.ma.masked_greater(images, images.max())
     np.testing.assert_array_equal(detector.anomaly_score(whole), detector.anomaly_scores_)

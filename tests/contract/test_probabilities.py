@@ -94,7 +94,7 @@ def test_a_thresholder_is_not_saved_but_its_threshold_is(quick, X, tmp_path):
             return (scores > np.median(scores)).astype(int)
 
     detector = quick(contamination=Half()).fit(X)
-    with pytest.warns(UserWarning, match="not saved, being objects: contamination"):
+    with pytest.warns(UserWarning, match="not saved, because they are objects: contamination"):
         detector.save(tmp_path / "model")
     again = load(tmp_path / "model", device="cpu")
     assert again.threshold_ == detector.threshold_

@@ -288,7 +288,7 @@ def test_the_stride_is_how_far_windows_to_learn_from_lie_apart():
         ({"window__stride": 0}, waves(), "stride=0 must be"),
         ({"encoder": Recurrent(pooling="max")}, waves(), "pooling='max' is not known"),
         ({"window__causal": "yes"}, waves(), "causal='yes' must be True or False"),
-        ({"encoder": Recurrent(activation="relu")}, waves(), "activation='relu': the recurrence is made with tanh"),
+        ({"encoder": Recurrent(activation="relu")}, waves(), "activation='relu': recurrent layers use tanh"),
         ({"window": "day"}, waves(), "window='day' must be a number of steps, such as 16"),
         ({}, np.zeros((2, 3, 4)), "X has shape"),
         ({}, waves()[:1], r"has 1 step in a row at most; give a longer series"),

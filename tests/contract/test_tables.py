@@ -42,7 +42,11 @@ REFUSED = {
     "mixed list": ([[1, 2], [3, "x"]], ValueError, "column '1' holds 'x'"),
     "dates": (np.full((9, 1), "2020-02-29", "datetime64[D]"), TypeError, r"column '0' holds datetime.date\(2020"),
     "durations": (np.full((9, 1), 5, "timedelta64[D]"), TypeError, "column '0' holds datetime.timedelta"),
-    "names given twice": (pd.DataFrame(rows(9), columns=["a", "b", "a"]), ValueError, "several are called 'a'; rename"),
+    "names given twice": (
+        pd.DataFrame(rows(9), columns=["a", "b", "a"]),
+        ValueError,
+        "several columns are called 'a'; rename",
+    ),
     "names of two types": (pd.DataFrame(rows(9), columns=["a", 1, "b"]), TypeError, "Feature names are only supported"),
     "sparse matrix": (sparse.csr_matrix(np.eye(4)), TypeError, "Sparse data.*toarray"),
     "sparse array": (sparse.coo_array(np.eye(4)), TypeError, "Sparse data.*toarray"),

@@ -29,17 +29,27 @@ def test_peaks_are_those_of_windows_and_of_each_series():
 
 def test_the_tail_of_exponential_peaks_is_found_and_anomalies_hardly_move_it():
     ordered = -np.log1p(-(np.arange(5000) + 0.5) / 5000)  # quantiles of an exponential law: 1 in 1,000 above log(1000)
-    assert tail_threshold(ordered) == pytest.approx(np.log(1000), rel=0.01)
+    assert tail_threshold(ordered, 1 / 1000) == pytest.approx(np.log(1000), rel=0.01)
     polluted = np.append(ordered[:-100], np.full(100, 1e6))  # 2% of the windows
-    assert tail_threshold(polluted) < 1.2 * np.log(1000)
+    assert tail_threshold(polluted, 1 / 1000) < 1.2 * np.log(1000)
     assert tail_threshold(np.ones(9)) == 1
 
 
 def test_the_mean_of_few_excesses_counts_where_it_is_more_cautious():
-    heavy = np.append(np.zeros(41), [1] * 8 + [10])  # excesses over 0 with the mean 2 and the median 1
-    assert tail_threshold(heavy) == pytest.approx(2 * np.log(0.2 / 0.001))
+    heavy = np.append(np.zeros(41), [1] * 8 + [10])  # nine excesses over 0 with the mean 2 and the median 1
+    growth = 9 * ((0.2 / 0.001) ** (1 / 9) - 1)
+    assert tail_threshold(heavy, 1 / 1000) == pytest.approx(2 * growth)
     even = np.append(np.zeros(41), np.ones(9))  # the median says 1 / log(2), more than the mean
-    assert tail_threshold(even) == pytest.approx(np.log(0.2 / 0.001) / np.log(2))
+    assert tail_threshold(even, 1 / 1000) == pytest.approx(growth / np.log(2))
+
+
+@pytest.mark.parametrize("windows", [20, 50, 400])
+def test_the_next_peak_of_few_exceeds_the_threshold_as_rarely_as_of_many(windows):
+    random, draws = np.random.default_rng(0), 4000
+    peaks_of = np.sort(random.exponential(size=(draws, windows)), axis=1)
+    tau = np.array([tail_threshold(ordered, 1 / 100) for ordered in peaks_of])
+    assert np.exp(-tau).mean() <= 1.1 / 100  # the chance of an exponential peak above each threshold
+    assert np.exp(-tau).mean() >= 1 / 400
 
 
 @pytest.mark.parametrize("kind", ["normal", "exponential", "standard_t"])

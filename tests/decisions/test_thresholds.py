@@ -130,7 +130,8 @@ def test_an_alarm_rate_that_the_rows_cannot_hold_is_refused():
     ],
 )
 def test_a_decision_says_how_it_was_made(decision, words):
-    assert decision.words == words
+    assert decision.words == decision.words_for("row") == words
+    assert decision.words_for("image") == words.replace("rows", "images")
 
 
 @pytest.mark.parametrize(

@@ -93,9 +93,9 @@ def test_a_row_does_not_depend_on_the_rows_beside_it(images, detector):
 
 
 def test_saved_without_code_and_loaded_with_it(tmp_path, images, detector):
-    with pytest.warns(UserWarning, match="not saved, being objects: encoder"):
+    with pytest.warns(UserWarning, match="not saved, because they are objects: encoder"):
         detector.save(tmp_path / "model")
-    message = r"model: the model has an encoder of your own, .* give it again in Python, load\(path, encoder=\.\.\.\)$"
+    message = r"model: the model has an encoder of your own, .* pass it in Python: load\(path, encoder=\.\.\.\)$"
     with pytest.raises(ValueError, match=message):  # and nothing of fitting or saving it again
         addml.load(tmp_path / "model")
     with pytest.raises(ValueError, match=message):
@@ -123,11 +123,13 @@ def test_constants_of_a_module_are_no_part_of_the_file_and_must_be_the_same(tmp_
     settings = {"members": 1, "epochs": 1, "random_state": 0}
     turn = torch.tensor([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 2.0]])
     detector = addml.ADDML(encoder=lambda: Turned(turn), **settings).fit(X)
-    with pytest.warns(UserWarning, match="not saved, being objects: encoder"):
+    with pytest.warns(UserWarning, match="not saved, because they are objects: encoder"):
         detector.save(tmp_path)
     loaded = addml.load(tmp_path, encoder=Turned(turn.clone()))
     np.testing.assert_array_equal(loaded.anomaly_score(X), detector.anomaly_score(X))
-    with pytest.raises(ValueError, match=r"is not the one that was saved: it makes other embeddings.*; give that one$"):
+    with pytest.raises(
+        ValueError, match=r"is not the one that was saved: it computes other embeddings.*; pass the saved one$"
+    ):
         addml.load(tmp_path, encoder=lambda: Turned(2 * turn))
 
 
@@ -145,11 +147,11 @@ def test_a_table_through_a_module():
 @pytest.mark.parametrize(
     ("encoder", "message"),
     [
-        (lambda: 3, "made int; give a torch.nn.Module"),
-        (lambda: nn.Sequential(nn.BatchNorm2d(2), Net()), "BatchNorm2d, which makes a row depend on the rows"),
-        (lambda: nn.Flatten(), "no parameters to learn"),
-        (lambda: Net().requires_grad_(False), "no parameters to learn"),
-        (lambda: nn.Conv2d(2, 4, 3), r"gives \(2, 4, 2, 2\) for two rows; embeddings \(2, w\) are wanted"),
+        (lambda: 3, "returned int; pass a torch.nn.Module"),
+        (lambda: nn.Sequential(nn.BatchNorm2d(2), Net()), r"layer '0' \(BatchNorm2d\) makes a row depend on its batch"),
+        (lambda: nn.Flatten(), "no trainable parameters"),
+        (lambda: Net().requires_grad_(False), "no trainable parameters"),
+        (lambda: nn.Conv2d(2, 4, 3), r"returns \(2, 4, 2, 2\) for two rows; it must return embeddings \(2, w\)"),
         (lambda: nn.Linear(7, 4), r"cannot take rows of shape \(b, 2, 4, 4\)"),
     ],
 )
@@ -220,12 +222,14 @@ class Squeezed(Net):
 
 @pytest.mark.parametrize("encoder", [Together, Steps, Chance])
 def test_a_module_must_take_each_row_by_itself(images, encoder):
-    with pytest.raises(ValueError, match=r"other embeddings of two rows together than of each alone.*batch_first=True"):
+    with pytest.raises(ValueError, match=r"embeds two rows together otherwise than each alone.*batch_first=True"):
         addml.ADDML(encoder=encoder, members=1).fit(images)
 
 
 def test_a_module_must_take_one_row(images):
-    with pytest.raises(ValueError, match=r"the encoder gives \(4,\) for one row; embeddings \(1, w\) are wanted"):
+    with pytest.raises(
+        ValueError, match=r"the encoder returns \(4,\) for one row; it must return an embedding \(1, w\)"
+    ):
         addml.ADDML(encoder=Squeezed, members=1).fit(images)
 
 
@@ -252,14 +256,14 @@ def test_another_module_with_as_many_weights_is_refused(tmp_path, between):
     detector.save(tmp_path)
     np.testing.assert_array_equal(addml.load(tmp_path, encoder=net).anomaly_score(X), detector.anomaly_scores_)
     with pytest.raises(
-        ModelFileError, match=r"is not the one that was saved: it makes other embeddings.*give that one"
+        ModelFileError, match=r"is not the one that was saved: it computes other embeddings.*pass the saved one"
     ):
         addml.load(tmp_path, encoder=lambda: two_layers(between))
 
 
 @pytest.mark.parametrize("encoder", ["mlp", 3])
 def test_what_is_no_module_is_not_blamed_on_the_file(tmp_path, encoder):
-    with pytest.raises(ValueError, match=rf"^encoder={encoder!r} is no network of your own.*leave it out"):
+    with pytest.raises(ValueError, match=rf"^encoder={encoder!r} is not a custom network.*omit it"):
         addml.load(tmp_path, encoder=encoder)
 
 

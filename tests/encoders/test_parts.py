@@ -40,7 +40,7 @@ def test_scikit_learn_clones_and_sets_a_part(part):
         (MLP(metric_dim=2**17), "metric_dim=131072 is too large"),
         (MLP(activation="swish"), "activation='swish' is not known"),
         (Recurrent(pooling="max"), "pooling='max' is not known"),
-        (Recurrent(activation="relu"), "made with tanh"),
+        (Recurrent(activation="relu"), "recurrent layers use tanh"),
         (InstanceCloseness(distance="manhattan"), "distance='manhattan' is not known"),
         (InstanceCloseness(hard_ratio=0), r"hard_ratio=0 must be a number in \(0, 1\]"),
         (CenterCloseness(margin=np.inf), r"margin=inf must be a number in \(0, inf\)"),

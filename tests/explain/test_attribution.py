@@ -47,7 +47,12 @@ def test_some_rows_are_explained_as_among_all(X, rows, scorer):
 
 @pytest.mark.parametrize(
     ("rows", "message"),
-    [(3, "rows=3 must be a list of places"), ([[1]], "must be a list"), ([200], "no places of 200"), ("a", "rows='a'")],
+    [
+        (3, "rows=3 must be a list of row numbers"),
+        ([[1]], "must be a list"),
+        ([200], "does not select from 200 rows"),
+        ("a", "rows='a'"),
+    ],
 )
 def test_rows_that_are_no_places(plain, X, rows, message):
     with pytest.raises(ValueError, match=message):

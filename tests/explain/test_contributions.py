@@ -239,6 +239,7 @@ def test_steps_of_a_series(random, causal):
     strangest = detector.anomaly_score(X).argsort()[-3:]
     assert (found[strangest].argmax(axis=1) == 1).all()
     np.testing.assert_allclose(detector.explain(X, rows=[201, 3, 150]), found[[201, 3, 150]], atol=1e-6)
+    assert detector.explain(X, rows=[]).shape == (0, 3)
     assert_adds_up(detector, np.r_[X[50:120], X[190:220]])
 
 

@@ -439,9 +439,9 @@ def test_gaps_keep_a_scale_of_their_own() -> None:
     assert features[7, 3] - features[1, 3] == pytest.approx(math.log(20), rel=1e-5)
 
 
-def test_the_usual_row_is_made_of_ordinary_values() -> None:
+def test_the_typical_row() -> None:
     table = pa.table({"a": [1, 5, 100], "c": ["x", "y", "y"], "b": [True, True, False]})
     columns = Columns.fit(table)
-    row = dict(zip(columns.names, columns.usual, strict=True))
+    row = dict(zip(columns.names, columns.typical, strict=True))
     assert (row["a"], row["c=y"], row["b"]) == (5, 1, 1)
-    np.testing.assert_array_equal(columns.usual[1:], columns.transform(table)[1, 1:])
+    np.testing.assert_array_equal(columns.typical[1:], columns.transform(table)[1, 1:])

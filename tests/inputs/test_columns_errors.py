@@ -96,7 +96,7 @@ def test_missing_columns_are_named() -> None:
     with pytest.raises(ValueError, match="missing here: 'flag', 'when', 'day', 'country'"):
         COLUMNS.transform(TABLE.select(["amount"]))
     doubled = TABLE.append_column("flag", TABLE["flag"])
-    with pytest.raises(ValueError, match="several are called 'flag'"):
+    with pytest.raises(ValueError, match="several columns are called 'flag'"):
         COLUMNS.transform(doubled)
 
 
@@ -132,7 +132,7 @@ def change(place: str, value: Any) -> Callable[[dict[str, Any]], None]:
         ("columns.0.kind", "image", "image"),
         ("columns.0.kind", ..., "kind"),
         ("columns.0.name", 7, "'name' is 7, expected <class 'str'>"),
-        ("columns.0.name", "flag", "several are called 'flag'"),
+        ("columns.0.name", "flag", "several columns are called 'flag'"),
         ("columns.0.spread", ..., "missing 1 required positional argument: 'spread'"),
         ("columns.0.spread", None, "'spread' is None"),
         ("columns.0.spread.low", "x", "'low' is 'x', expected <class 'float'>"),

@@ -75,11 +75,11 @@ def test_numbers_and_texts_in_a_column_are_texts(gap: Any) -> None:
         (pd.DataFrame({"m": pd.Series([1, None, b"a"], dtype=object)}), r"'m' mixes int and bytes \(row 3 is b'a'\)"),
         (pd.DataFrame({"m": pd.Series(["a", (2,)], dtype=object)}), r"'m' mixes str and tuple \(row 2 is \(2,\)\)"),
         (pd.DataFrame({"z": [1j, 2j]}), "column 'z' cannot be read"),
-        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "several are called 'a'"),
-        (pd.DataFrame([[1, 2]], columns=[0, "0"]), "several are called '0'"),
-        (pa.table([[1], [2]], names=["a", "a"]), "several are called 'a'"),
+        (pd.DataFrame([[1, 2]], columns=["a", "a"]), "several columns are called 'a'"),
+        (pd.DataFrame([[1, 2]], columns=[0, "0"]), "several columns are called '0'"),
+        (pa.table([[1], [2]], names=["a", "a"]), "several columns are called 'a'"),
         (pl.LazyFrame({"a": [1]}), "collect"),
-        ([[1, 2]], "list is no data frame"),
+        ([[1, 2]], "list is not a data frame"),
     ],
 )
 def test_frames_that_cannot_be_read(frame: Any, message: str) -> None:

@@ -33,8 +33,9 @@ def test_rows_are_taken_by_their_ids(rows, values):
     assert len(rows) == ROWS
 
 
-def test_blocks_are_all_rows_in_order(rows, values):
-    np.testing.assert_array_equal(np.concatenate(list(rows.blocks(999))), 2 * values)
+def test_slices_are_rows_in_order(rows, values):
+    found = [rows.slice(start, 999) for start in range(0, len(rows), 999)]
+    np.testing.assert_array_equal(np.concatenate(found), 2 * values)
 
 
 @pytest.mark.parametrize("most", [512, 5000, 9999])

@@ -37,6 +37,19 @@ def test_a_new_level_becomes_normal_once_it_fills_more_than_half_of_the_recent_s
     assert adapting[:300].mean() < 0.05
 
 
+def test_faults_behind_a_new_level_are_still_found(detector):
+    steps = wave(1000, 9)
+    steps[300:] += [30, 0]
+    steps[800:820] += [0.8, -0.8]
+    stream = detector.stream(adapt=RECENT)
+    found = flags(stream, steps)
+    assert found[800:820].mean() > 0.8
+    assert found[600:800].mean() < 0.1
+    back = flags(stream, wave(600, 10))  # the old level again
+    assert back[:50].all()
+    assert back[300:].mean() < 0.1
+
+
 def test_a_fault_that_comes_again_is_flagged_again(detector):
     steps = wave(700, 2)
     faults = range(100, 700, 100)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from addml.inputs.series import Windows, over_windows
+from addml.inputs.series import Windows, over_windows, smoothed
 
 
 def by_hand(series, window):
@@ -74,3 +74,21 @@ def test_the_first_steps_take_the_first_whole_window_and_what_is_filled_up_count
     np.testing.assert_allclose(over_windows(scores, windows), [[3, 4, 6, 7.5, 10]])
     short = Windows.of([np.arange(2.0)[:, None]], 3)
     np.testing.assert_allclose(over_windows(np.array([[1000.0, 100]]), short), [[550, 100]])
+
+
+@pytest.mark.parametrize(("window", "steps", "half"), [(4, 5, 2), (4, 4, 2), (2, 5, 1), (1, 5, 0), (4, 1, 0)])
+def test_smoothed_scores_are_centred_means_within_a_series(window, steps, half):
+    series = random_series(7, 3, 1)
+    windows = Windows.of(series, window)
+    scores, expected = np.random.default_rng(1).standard_normal(11), []
+    for own in np.split(scores, [7, 10]):
+        expected += [own[max(0, step - half) : step + half + 1].mean() for step in range(len(own))]
+    np.testing.assert_allclose(smoothed(scores, windows, steps), expected)
+    around = [scores[windows.around(step, steps)].mean() for step in range(11)]
+    np.testing.assert_allclose(around, expected)
+
+
+def test_steps_that_were_filled_in_are_not_averaged():
+    given = np.array([True, True, False, False, True, True])
+    windows = Windows.of(random_series(6), 4, [given])
+    np.testing.assert_allclose(smoothed(np.array([0.0, 2, 4, 6]), windows, 5), [1, 1, 5, 5])

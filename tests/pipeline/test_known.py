@@ -24,7 +24,7 @@ TABLE = pa.table(
 
 def known(tmp_path, *entries, today=date(2026, 6, 1)):
     (tmp_path / "known.toml").write_text("\n".join(f"[[known]]\n{entry}" for entry in entries))
-    return Known.of([str(tmp_path / "known.toml")], "--known-normal", today).naming_rows(["order"])
+    return Known.of([str(tmp_path / "known.toml")], "--known-normal", today).with_ids(["order"])
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_a_condition_is_parsed_and_never_evaluated(text, clauses):
     if clauses is not None:
         assert parse_condition(text) == tuple(Clause(*one) for one in clauses)
         return
-    with pytest.raises(AddmlError, match="is no condition"):
+    with pytest.raises(AddmlError, match="is not a condition"):
         parse_condition(text)
 
 
@@ -85,16 +85,18 @@ def test_the_first_entry_counts_and_ids_are_one_or_several(tmp_path):
         'id = ["a1", "a9"]\nreason = "third"',
     )
     assert known(tmp_path, *entries).codes(TABLE).tolist() == [1, 0, 1, -1]
-    direct = Known.of(["a1, a3"], "--known-normal").naming_rows(["store", "order"], by=["store"])
+    direct = Known.of(["a1, a3"], "--known-normal").with_ids(["store", "order"], by=["store"])
     assert direct.codes(TABLE).tolist() == [0, -1, 1, -1]
-    with pytest.raises(AddmlError, match=r"--known-normal a1: ids need a column that names rows; give it by --id NAME"):
+    with pytest.raises(AddmlError, match=r"--known-normal a1: needs an id column; name it with --id NAME"):
         Known.of(["a1"], "--known-normal").codes(TABLE)
 
 
 def test_an_entry_lasts_until_the_day_it_expires(tmp_path):
     entry = 'when = "sales > 5"\nreason = "rebuilding"\nexpires = 2026-06-01'
     assert len(known(tmp_path, entry).entries) == 1
-    with pytest.warns(UserWarning, match=r"entry 1 \(rebuilding\) expired on 2026-06-01: renew or remove it"):
+    with pytest.warns(
+        UserWarning, match=r"entry 1 \(rebuilding\) expired on 2026-06-01 and is ignored: renew or remove it"
+    ):
         assert known(tmp_path, entry, today=date(2026, 6, 2)).entries == ()
 
 
@@ -113,18 +115,21 @@ def test_what_is_hidden_is_counted_and_what_is_stranger_than_the_example_is_a_wa
     ("content", "words"),
     [
         ("[[known", "is not a TOML file"),
-        ("", r"give entries that begin with \[\[known\]\], and nothing else"),
-        ("colour = 1", r"give entries that begin with \[\[known\]\]"),
+        ("", r"must hold \[\[known\]\] entries and nothing else"),
+        ("colour = 1", r"must hold \[\[known\]\] entries"),
         ('[[known]]\nwen = "a = 1"', r"entry 1: 'wen' is not one of id, when, .*Did you mean 'when'"),
-        ('[[known]]\nreason = "x"', "entry 1: give either id or when"),
-        ('[[known]]\nid = "a"\nwhen = "a = 1"\nreason = "x"', "entry 1: give either id or when"),
-        ('[[known]]\nid = "a"', "entry 1: give a reason"),
+        ('[[known]]\nreason = "x"', "entry 1: needs either id or when"),
+        ('[[known]]\nid = "a"\nwhen = "a = 1"\nreason = "x"', "entry 1: needs either id or when"),
+        ('[[known]]\nid = "a"', "entry 1: needs a reason"),
         (
             '[[known]]\nid = "a"\nreason = "x"\nexpires = "2026"',
-            "entry 1: expires = '2026': give a date without",
+            "entry 1: expires = '2026': must be a date without",
         ),
-        ('[[known]]\nid = "a"\nreason = "x"\nscore = "high"', "entry 1: score = 'high': give the score of its example"),
-        ('[[known]]\nwhen = "sales high"\nreason = "x"', "entry 1: when = 'sales high' is no condition"),
+        (
+            '[[known]]\nid = "a"\nreason = "x"\nscore = "high"',
+            "entry 1: score = 'high': must be a number, the score of the entry's example",
+        ),
+        ('[[known]]\nwhen = "sales high"\nreason = "x"', "entry 1: when = 'sales high' is not a condition"),
     ],
 )
 def test_a_wrong_file_is_said_with_the_entry(tmp_path, content, words):
@@ -136,7 +141,7 @@ def test_a_wrong_file_is_said_with_the_entry(tmp_path, content, words):
 
 
 def test_a_number_column_compared_with_a_text_is_said(tmp_path):
-    with pytest.raises(AddmlError, match="sales > many: 'sales' holds numbers; compare it with one"):
+    with pytest.raises(AddmlError, match="sales > many: 'sales' holds numbers; compare it with a number"):
         known(tmp_path, 'when = "sales > many"\nreason = "so"').codes(TABLE)
 
 

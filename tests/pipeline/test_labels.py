@@ -55,13 +55,13 @@ def test_labels_go_to_the_rows_that_were_drawn(table):
 @pytest.mark.parametrize(
     ("learning", "words"),
     [
-        ({"known_anomalies": ("two",)}, "--known-anomalies two: ids need a column that names rows"),
-        ({"known_normal": (",",)}, "--known-normal ,: give row numbers, ids or a file that ends in .toml"),
-        ({"known_normal": ("0",)}, "0 is no row number"),
-        ({"known_normal": ("-1",)}, "-1 is no row number"),
+        ({"known_anomalies": ("two",)}, "--known-anomalies two: needs an id column; name it with --id"),
+        ({"known_normal": (",",)}, "--known-normal ,: must be row numbers, ids or a .toml file"),
+        ({"known_normal": ("0",)}, "0 is not a row number"),
+        ({"known_normal": ("-1",)}, "-1 is not a row number"),
         ({"known_anomalies": ("1,2",), "known_normal": ("2",)}, "row 2 is in both"),
-        ({"known_anomalies": ("7",)}, r"there is no row 7 \(--known-anomalies\) among 6 rows"),
-        ({"known_anomalies": ("1,2,3,4,5",)}, "all rows are marked as anomalies"),
+        ({"known_anomalies": ("7",)}, r"--known-anomalies: there is no row 7; the table has 6 rows"),
+        ({"known_anomalies": ("1,2,3,4,5",)}, "training needs at least two rows that are not anomalies"),
     ],
 )
 def test_answers_that_make_no_sense(table, learning, words):
@@ -72,5 +72,5 @@ def test_answers_that_make_no_sense(table, learning, words):
 def test_more_answers_than_rows_to_train_on(table):
     known = answers(known_anomalies=("1",), known_normal=("2,3",))
     some, places, rows = draw(table.to_batches(), 2, 0, known.is_known)
-    with pytest.raises(AddmlError, match=r"--sample 2 leaves no room for row \d"):
+    with pytest.raises(AddmlError, match=r"--sample 2 is too small for row \d"):
         known.marks(some, places, rows)

@@ -59,7 +59,7 @@ def test_a_checkpoint_is_no_model_yet(tmp_path, monkeypatch, read):
     table = pa.table({"x": np.arange(50.0) % 11})
     with pytest.raises(KeyboardInterrupt):
         ADDML(epochs=2, members=1, random_state=0).fit(table, checkpoint=tmp_path / "begun")
-    with pytest.raises(ModelFileError, match="begun is the checkpoint of an unfinished training: run it again"):
+    with pytest.raises(ModelFileError, match="begun is the checkpoint of an unfinished fit; run the fit again"):
         read(tmp_path / "begun")
 
 
@@ -70,7 +70,7 @@ def test_a_history_that_is_none_is_refused_by_all_that_read_it(tmp_path, read, h
     ADDML(epochs=1, members=1).fit(table).save(tmp_path)
     document, arrays = model_file.read(tmp_path)
     model_file.write(tmp_path, {**document, "history": history}, arrays)
-    with pytest.raises(ModelFileError, match="describes no model"):
+    with pytest.raises(ModelFileError, match="is not a valid model"):
         read(tmp_path)
 
 

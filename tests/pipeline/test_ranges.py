@@ -182,7 +182,7 @@ def test_a_score_late_by_a_few_steps_loses_less_than_one_that_is_elsewhere():
 
 
 def test_labels_of_one_kind_are_refused():
-    with pytest.raises(ValueError, match="steps of both kinds"):
+    with pytest.raises(ValueError, match="both normal and anomalous steps"):
         volumes(np.zeros(5), np.arange(5.0))
 
 

@@ -149,7 +149,7 @@ def test_a_strict_run_stops_at_it(tmp_path, model, kind, place, work):
     source = f"sqlite:///{path}" if kind == "db" else str(path)
     assert str(stopped.value) == (
         f"{source}, {place}: column 'fare' holds \"void\" where a number is expected (--strict). Correct the value, or "
-        "leave the cell empty if it is not known."
+        "leave the cell empty if it is unknown."
     )
     clean = write(tmp_path / f"clean.{kind}", TABLE)
     _, said = run(work, options(clean, strict=True, **using))

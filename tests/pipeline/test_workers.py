@@ -62,7 +62,7 @@ def test_an_error_arrives_as_it_was_raised():
 
 @pytest.mark.slow
 def test_a_process_that_is_ended_is_said():
-    with pytest.raises(AddmlError, match=r"one of 2 processes was ended from outside.*--jobs 1"):
+    with pytest.raises(AddmlError, match=r"one of 2 processes was killed.*--jobs 1"):
         list(in_processes(dies, places(3), 2))
 
 
@@ -77,7 +77,7 @@ def test_processes_that_end_while_they_start_are_said(tmp_path):
     )
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, env=_with_tests(), timeout=100)
     assert done.returncode == 1
-    assert "one of 2 processes was ended from outside" in done.stderr  # Python's resource tracker may speak after it
+    assert "one of 2 processes was killed" in done.stderr  # Python's resource tracker may speak after it
 
 
 @pytest.mark.slow

@@ -196,7 +196,7 @@ def test_a_table_without_anything_to_learn_from() -> None:
         Columns.fit(pa.table({"a": [1, 1]}))
     with pytest.raises(ValueError, match="has no rows"):
         Columns.fit(pa.table({"a": pa.array([], pa.int64())}))
-    with pytest.raises(ValueError, match="several are called 'a'"):
+    with pytest.raises(ValueError, match="several columns are called 'a'"):
         Columns.fit(pa.table([[1, 2], [3, 4]], names=["a", "a"]))
 
 

@@ -316,7 +316,7 @@ def test_rows_are_added_up_in_parts(monkeypatch):
 def test_some_columns_have_the_features_that_they_have_among_all(robust, columns):
     X, columns = table(60, gaps=(1, 4)), np.array(columns, int)
     features = Features.fit(X, robust=robust)
-    own, places = features.of(columns)
+    own, places = features.select(columns)
     np.testing.assert_array_equal(own.transform(X[:, columns]), features.transform(X)[:, places])
 
 

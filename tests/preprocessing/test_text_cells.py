@@ -145,7 +145,7 @@ def test_the_flag_is_that_of_a_gap_in_a_column_without_others(robust: bool, gaps
 def test_where_training_had_no_text_it_lies_far_outside_on_the_side_that_matters(side: int, sign: int) -> None:
     clean = pa.table({"fare": [float(fare) for fare in FARES], **OTHERS})
     sides = np.array([side, *[0] * (len(Columns.fit(clean).names) - 1)])
-    columns = Columns.fit(clean).facing(sides)
+    columns = Columns.fit(clean).with_sides(sides)
     assert columns.names == Columns.fit(clean).names
     text = columns.transform(with_texts({17: "void"}))[17, 0]
     low, high = min(map(float, FARES)), max(map(float, FARES))

@@ -98,13 +98,13 @@ def test_check_plants_faults_that_are_found_and_missed(detector, table):
 def test_check_says_what_cannot_be_tried():
     X = np.random.default_rng(0).normal(size=(200, 3))
     found = {one.kind: one.verdict for one in ADDML(random_state=0, device="cpu").fit(X).check(X)}
-    assert found["columns that contradict each other"] == "not tried: no columns of numbers are related"
-    assert found["a row from another group"] == "not tried: no column of groups tells numbers apart"
+    assert found["columns that contradict each other"] == "not tried: no two number columns are related"
+    assert found["a row from another group"] == "not tried: no category column separates the numbers"
 
 
 def test_check_needs_some_rows():
     X = np.random.default_rng(0).normal(size=(30, 3))
-    with pytest.raises(ValueError, match="at least 50 rows, and there are 30"):
+    with pytest.raises(ValueError, match="at least 50 rows; the table has 30"):
         ADDML(random_state=0, device="cpu", epochs=1).fit(X).check(X)
 
 

@@ -1,6 +1,5 @@
 """Redacted reports hold no raw value and no id."""
 
-import json
 import re
 from dataclasses import replace
 
@@ -9,7 +8,6 @@ import pytest
 from addml.report import redacted, write_report
 from addml.text import cell_text
 from tests.report.sample import shop
-from tests.report.test_html import numbers_of
 
 SECRETS = ("51234.75", "51,234", "Elbonia", "A-100017", "A-100004", "2031", "4,099x", "ring twice")
 SECRETS += ("mostly 3 to 40", "mostly DE")
@@ -29,9 +27,8 @@ def test_no_raw_value_stays(tmp_path, name):
 def test_no_value_of_a_real_table_stays(tmp_path, findings, name):
     text = write_report(findings, tmp_path / name, redact=True).read_text(encoding="utf-8")
     text = re.sub(r"<script>.*?</script>|<style>.*?</style>", "", text, flags=re.DOTALL)
-    if name.endswith("html"):  # the other numbers of the charts are of the scores, not of the table
-        ranked = json.dumps(numbers_of(text)["ranked"])
-        text = re.sub(r'<script type="application/json".*?</script>', lambda _: ranked, text, flags=re.DOTALL)
+    if name.endswith("html"):  # the numbers of the charts are of the scores, not of the table
+        text = re.sub(r'<script type="application/json".*?</script>', "", text, flags=re.DOTALL)
     else:
         text = re.sub(r"### ROC curve.*?## Training", "", text, flags=re.DOTALL)  # points of curves of the scores
     values = {cell_text(value) for finding in findings.ranked for value in finding.values.values()}

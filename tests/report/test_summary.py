@@ -136,6 +136,19 @@ def test_reasons_come_first_and_belong_to_their_column():
     assert found[-1].contribution == ""
 
 
+def test_columns_of_one_reason_show_what_they_contribute_together():
+    values = dict.fromkeys(["other", "a", "width, mm", "c", "d", "mm"], 1.0)
+    reasons = (
+        Reason("d", 0.4, "d unusually high"),
+        Reason("c, a", 0.35, "unusual combination of c and a"),
+        Reason("width, mm", 0.1, "width, mm 7, rare"),
+    )
+    found = comparisons(Finding(1, 1, 9.0, True, {}, values, reasons), {})
+    assert [(one.column, one.contribution) for one in found] == [
+        ("d", "40%"), ("a", "35% together"), ("c", "35% together"), ("width, mm", "10%"), ("other", ""), ("mm", ""),
+    ]  # fmt: skip
+
+
 def test_only_the_most_unusual_columns_are_compared():
     values = {f"c{j}": float(j) for j in range(100)}
     usual = {name: Usual(name, "number", "0", -1.0, 0.0, 1.0) for name in values}

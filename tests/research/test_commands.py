@@ -108,7 +108,7 @@ def test_missing_sets_are_said_and_never_filled_in(research, tmp_path):
         (["table3"], "'table3' is not an experiment"),
         (["table2", "--sets", "leter"], "'leter' is not a known data set"),
         (["table2", "--methods", "knnn"], "'knnn' is not a known method"),
-        (["table2", "--methods", ","], "--methods names none"),
+        (["table2", "--methods", ","], "--methods is empty"),
         (
             ["table2", "table1", "--methods", "KNN,ECOD"],
             "'ECOD' is not in table2, table1 (--methods); there: ADDML.paper,",

@@ -54,7 +54,7 @@ def test_comparison_in_markdown(table2):
 def test_notes_name_what_is_missing_and_what_waits(table2):
     notes = tables.comparison(table2, stored_rows()).notes
     assert notes[0] == "Averages and ranks are over 2 sets."
-    assert "Missing, being not available on the machine that ran this: Gisette." in notes
+    assert "Missing on the machine that ran this: Gisette." in notes
     assert "Available and not run yet: Glass." in notes
 
 
@@ -71,7 +71,7 @@ def test_a_set_that_not_every_method_ran_on_is_not_averaged(table2):
     grid = tables.comparison(table2, stored_rows(figures))
     averages = next(line for line in grid.lines if line[0].text == "Average")
     assert averages[2].value == pytest.approx(55)
-    assert "Not run with every method, so in no average: Vowels." in grid.notes
+    assert "Not averaged, as some methods are missing: Vowels." in grid.notes
 
 
 def test_methods_that_were_not_run_leave_the_averages_of_the_others(table2):

@@ -46,7 +46,7 @@ def test_torchs_generator_is_left_alone(X):
 def test_scores_that_are_not_finite_name_the_detector(X):
     rival = make("ECOD").fit(X)
     rival.learned_ = rival.learned_._replace(score=lambda Z: np.r_[np.nan, np.inf, np.zeros(len(Z) - 2)])
-    with pytest.raises(ValueError, match=r"ECOD gave 2 of 200 rows a score that is not finite"):
+    with pytest.raises(ValueError, match=r"ECOD returned non-finite scores for 2 of 200 rows"):
         rival.anomaly_score(X)
 
 

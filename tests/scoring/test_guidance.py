@@ -150,7 +150,7 @@ def test_a_label_among_normal_rows_is_doubted(X, caplog):
     found = counter_references(detector, X, labelled)
     assert found.tolist() == [True] * 9 + [False] * 2
     assert found.tolist() == plausible_ones(detector, X, labelled).tolist()
-    assert "2 of 11 labelled anomalies lie as normal rows do" in caplog.text
+    assert "2 of 11 labelled anomalies look like normal rows" in caplog.text
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

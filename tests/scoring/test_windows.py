@@ -80,6 +80,18 @@ def test_the_scale_of_a_lone_value_is_that_of_rare_ones():
     np.testing.assert_allclose(one.scale.unit[:, 0], high - median, rtol=1e-6)
 
 
+def test_scores_of_several_channels_are_smooth_where_the_future_is_known(model):
+    X = waves(120, seed=1)
+    rows = model.vectorizer.read(X)
+    rough = np.asarray(model.combine(model.member_scores(rows, "cpu", 1), model.incomplete(rows)))
+    expected = rough
+    if not model.form.causal:
+        expected = [rough[max(0, step - 2) : step + 3].mean() for step in range(len(X))]
+    np.testing.assert_allclose(model.scores(rows, "cpu", 1), expected)
+    one = ADDML(window=Window(WINDOW), epochs=1, members=1, random_state=0).fit(waves(channels=1)).model_
+    assert one.smoothing == 1
+
+
 def test_parameters_are_checked():
     WindowViews().check()
     assert WindowViews().settings()["views"] == list(WINDOW_VIEWS)

@@ -23,7 +23,7 @@ from addml.errors import AddmlError
 from addml.server import Limits
 from addml.server.access import is_rare
 from addml.server.job import check_unpacked
-from addml.server.jobs import FOLDERS, resident, watch
+from addml.server.jobs import FOLDER_PREFIX, resident, watch
 from tests.cli.running import QUICK, run_addml, write_small
 from tests.server.conftest import asked, connected, over, serving
 
@@ -240,10 +240,10 @@ def test_nothing_is_left_of_a_server_that_is_killed(tmp_path, monkeypatch):
         while Path(f"/proc/{child}").exists() and "Z" not in Path(f"/proc/{child}/stat").read_text().split()[2]:
             assert time.monotonic() < end
             time.sleep(0.1)
-    assert len(list((tmp_path / "tmp").glob(f"{FOLDERS}*"))) == 1
+    assert len(list((tmp_path / "tmp").glob(f"{FOLDER_PREFIX}*"))) == 1
     with serving(tmp_path) as one:
         assert asked(one, "GET", "/api/v1/jobs")[2]["total"] == 0
-        assert len(list((tmp_path / "tmp").glob(f"{FOLDERS}*"))) == 1  # its own
+        assert len(list((tmp_path / "tmp").glob(f"{FOLDER_PREFIX}*"))) == 1  # its own
 
 
 # Smaller things -----------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_lists_come_in_pages(tight):
     assert asked(tight, "GET", "/api/v1/models?limit=1")[2]["total"] >= 1
     assert asked(tight, "GET", "/api/v1/models?offset=1000")[2]["models"] == []
     status, _, said = asked(tight, "GET", "/api/v1/models?limit=0")
-    assert (status, said["error"]["message"]) == (422, "limit='0': give a whole number of 1 to 1000")
+    assert (status, said["error"]["message"]) == (422, "limit='0': give a whole number from 1 to 1000")
 
 
 def test_requests_are_counted_and_logged_without_the_token(tmp_path):

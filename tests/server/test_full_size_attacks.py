@@ -158,6 +158,6 @@ def test_a_full_disk_shows_no_path(folder, tmp_path):
             error = over(one, job)["error"]
         assert error["code"] == "disk_full"
         assert str(small) not in json.dumps([said, error])
-        assert "no room left on its disk" in error["message"]
+        assert "the server's disk is full" in error["message"]
     finally:
         subprocess.run(["umount", small], check=True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import csv
+import errno
 import html
 import io
 import json
@@ -10,6 +11,7 @@ import re
 import socket
 import time
 import zipfile
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +21,8 @@ from pyarrow import parquet
 
 from addml.client import ServerError
 from addml.errors import AddmlError
-from addml.server import Limits, jobs
+from addml.io.write import naming
+from addml.server import DISK_FULL, Limits, jobs
 from addml.server import job as job_process
 from addml.server.app import _error
 from addml.server.jobs import _label, _values, taken_options
@@ -99,7 +102,7 @@ def test_what_was_learned_can_be_taken_home(server, job, tmp_path):
     assert [row["score"] for row in json.loads(done.out)["top"]] == [row["score"] for row in job["summary"]["top"]]
     scored = server.client.detect(server.folder / "small.csv", model="small")
     assert "model" not in scored["files"]
-    with pytest.raises(ServerError, match=r"small.csv was scored by small: nothing was learned from it"):
+    with pytest.raises(ServerError, match=r"small.csv was scored with small; this job has no model of its own"):
         server.client.download(scored, "model", tmp_path / "none.zip")
 
 
@@ -133,7 +136,7 @@ def test_a_series(server, tmp_path):
     found = server.client.detect(tmp_path / "machine.csv", time="t", **FEW, contamination=0.02)
     assert 398 <= float(found["summary"]["events"][0]["peak"]) <= 411
     assert server.client.model(found["made"])["noun"] == "step"
-    with pytest.raises(ServerError, match="is about steps; upload files"):
+    with pytest.raises(ServerError, match="scores steps; upload files"):
         server.client.score(found["made"], [{"v": 1}])
     again = server.client.detect(tmp_path / "machine.csv", model=found["made"], time="t")
     assert again["summary"]["events"] == found["summary"]["events"]
@@ -145,7 +148,7 @@ def test_a_series(server, tmp_path):
         ({"contaminaton": 0.1}, "no option 'contaminaton'. Did you mean 'contamination'?"),
         ({"config": "x.toml"}, "no option 'config'"),
         ({"output": "/tmp/x.csv"}, "no option 'output'"),
-        ({"query": "select 1"}, "no option 'query'. This job takes columns, "),
+        ({"query": "select 1"}, "no option 'query'. Options of this job: columns, "),
         ({"clean": "perhaps"}, "--clean perhaps: give true or false"),
         pytest.param({"contamination": 7}, "--contamination", marks=pytest.mark.slow),
         pytest.param({"ignore": "nothing"}, "nothing", marks=pytest.mark.slow),
@@ -202,7 +205,7 @@ def test_a_file_over_the_limit_is_refused(server, tmp_path):
     with serving(server.folder, "--limit", "upload=1MiB") as one:
         for rows in (300_000, 5_000_000):
             (tmp_path / "large.csv").write_bytes(b"a,b\n" + b"1,2\n" * rows)
-            with pytest.raises(ServerError, match=r"more than 1 MB; allow more by --limit upload") as found:
+            with pytest.raises(ServerError, match=r"more than 1 MB; raise the server's --limit upload") as found:
                 one.client.detect(tmp_path / "large.csv")
             assert found.value.status == 413
         assert one.ask("GET", "/api/v1/jobs", authorization=f"Bearer {one.token}")[2] == {
@@ -269,7 +272,7 @@ def test_models_of_images_take_pictures_and_archives_of_them(tmp_path):
     assert one.upload == one.folder / "input.png"  # a name of the client is a label, never a path
     assert many.upload == many.folder / "input.zip"
     work.close()
-    with pytest.raises(AddmlError, match="faces is about images; upload files: POST /api/v1/jobs"):
+    with pytest.raises(AddmlError, match="faces scores images; upload files: POST /api/v1/jobs"):
         score_rows(faces, b"")
 
 
@@ -370,7 +373,7 @@ def test_people_read_the_name_that_they_gave(server, tmp_path):
     assert again["id"] not in report + str(again["summary"])
     with pytest.raises(ServerError) as found:
         server.client.detect(table, model=done["made"], id="nothing")
-    assert str(found.value).startswith(f"{table.name}: {table.name}: has no column 'nothing'")
+    assert str(found.value).startswith(f"{table.name}: has no column 'nothing'")
 
 
 def test_failures_of_the_server_are_told_in_its_terminal(caplog):
@@ -461,13 +464,13 @@ def test_a_job_takes_these_options_and_no_others():
     ],
 )
 def test_options_that_are_not_about_the_table_are_refused(work, command, name):
-    words = f"there is no option '{name.replace('-', '_')}'.* This job takes .*id, .*time, "
+    words = f"there is no option '{name.replace('-', '_')}'.* Options of this job: .*id, .*time, "
     with pytest.raises(ValueError, match=words):
         work.new("a.csv", "~shop" if command == "score" else None, [(name, "x")])
 
 
 def test_a_file_of_known_rows_is_refused(work):
-    with pytest.raises(ValueError, match="a job takes row numbers and ids, no file"):
+    with pytest.raises(ValueError, match="give row numbers or ids, not a file"):
         work.new("a.csv", None, [("known_normal", "/etc/known.TOML")])
 
 
@@ -510,8 +513,18 @@ def test_a_traceback_is_for_the_terminal(monkeypatch, capsys):
 
     monkeypatch.setattr(job_process, "run_job", broken)
     (line,) = answered(monkeypatch, json.dumps({"labels": {}}))
-    assert line["error"]["message"] == "it failed (KeyError); the server's terminal says more"
+    assert line["error"]["message"] == "the job failed (KeyError); see the server's terminal for details"
     assert "/home/somebody" in capsys.readouterr().err
+
+
+def test_a_full_disk_is_named_whatever_was_being_written(monkeypatch):
+    def full(request, lines):
+        with naming(Path("scored.csv")):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(job_process, "run_job", full)
+    (line,) = answered(monkeypatch, json.dumps({"labels": {}}))
+    assert (line["error"]["code"], line["error"]["message"]) == ("disk_full", DISK_FULL)
 
 
 def test_a_process_that_was_killed_is_a_failure(work, monkeypatch):
@@ -523,4 +536,4 @@ def test_a_process_that_was_killed_is_a_failure(work, monkeypatch):
     job = work.new("a.csv", None, [])
     work.start(job)
     work._thread.shutdown()
-    assert (job.state, job.error["message"]) == ("failed", "it was ended from outside while Training")
+    assert (job.state, job.error["message"]) == ("failed", "the job was killed from outside during: Training")

@@ -11,7 +11,7 @@ import pytest
 from addml import __version__
 from addml.server import CODES, Limits
 from addml.server.app import Api, Observer
-from addml.server.models import ARROW, CSV, JSON, MOST_REASONS, NDJSON, Models
+from addml.server.models import ARROW, CSV, JSON, MAX_REASONS, NDJSON, Models
 
 DOCKERFILE = Path(__file__).parents[2] / "Dockerfile"
 
@@ -32,7 +32,7 @@ def test_every_path_is_described(server):
     assert "model_hash" in schemas["Scores"]["required"]
     bodies = document["paths"]["/api/v1/models/{name}/score"]["post"]["requestBody"]["content"]
     assert {*bodies} == {JSON, NDJSON, CSV, ARROW}
-    assert bodies[JSON]["schema"]["properties"]["reasons"]["maximum"] == MOST_REASONS
+    assert bodies[JSON]["schema"]["properties"]["reasons"]["maximum"] == MAX_REASONS
 
 
 @pytest.mark.slow

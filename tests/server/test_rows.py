@@ -86,13 +86,13 @@ def test_values_of_many_kinds(server, rows, name, value, same):
 
 @pytest.mark.parametrize("value", [b"red", np.zeros(3)])
 def test_values_that_are_none_are_refused(rows, value):
-    with pytest.raises(ValueError, match="row 1: colour is of type"):
+    with pytest.raises(ValueError, match="row 1: colour has type"):
         Client().score("small", [{**rows[0], "colour": value}])
 
 
 @pytest.mark.parametrize("odd", ["height", {"height": 1}, [[1, 2]], np.zeros((2, 2)), iter([])])
 def test_what_are_no_rows_is_said(odd):
-    with pytest.raises(TypeError, match="give a data frame, or a list with a dict for each row"):
+    with pytest.raises(TypeError, match="give a data frame, or a list with a dict per row"):
         Client().score("small", odd)
 
 
@@ -233,7 +233,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: "
         (b"", "does not answer"),
         (b"who is there?\r\n\r\n", "does not answer"),
         (HEAD + b"99\r\n\r\n{}", "does not answer"),
-        (HEAD + b"6\r\n\r\n<html>", "not as addml serve does"),
+        (HEAD + b"6\r\n\r\n<html>", "not like addml serve"),
         (b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 6\r\n\r\n<html>", "502 Bad Gateway"),
     ],
 )

@@ -90,7 +90,7 @@ def test_answers_go_out_at_once(host):
 @pytest.mark.slow
 def test_others_are_let_in_only_when_told_and_that_is_said(tmp_path):
     with serving(tmp_path, "--host", "0.0.0.0") as one:
-        assert "others can reach 0.0.0.0" in ended(one)
+        assert "other machines can reach 0.0.0.0" in ended(one)
 
 
 @pytest.mark.slow

@@ -1,13 +1,13 @@
-"""The command line: parse, call one function of `pipeline.run`, write, print."""
+"""The command line: parse options, call the pipeline, write files, print results."""
 
 from __future__ import annotations
 
 
 def main() -> None:
-    """Run the command that the arguments name and exit with its code."""
+    """Run `addml` and exit with its code."""
     try:
         from addml.cli.commands import run
 
         run()
-    except KeyboardInterrupt:  # before a command has begun: modules are still being imported
+    except KeyboardInterrupt:  # while modules are still being imported
         raise SystemExit(130) from None

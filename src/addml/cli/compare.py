@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from addml.cli.arguments import Device, Jobs, with_options
+from addml.cli.arguments import Device, Jobs, argument, option, with_options
 from addml.cli.outputs import planned
 from addml.cli.screen import Screen, bars, show_left_out
 from addml.errors import USAGE, AddmlError
@@ -22,35 +22,22 @@ if TYPE_CHECKING:
 
     from addml.pipeline.rivals import LabelledTable, Method, Row
 
-ROWS = 10_000  # some rivals grow with the square of the rows
+ROWS = 10_000  # some rivals take quadratic time
 NOTES = (
-    "AUC and average precision (AP) in percent, means and deviations of nine runs.",
-    "seen: tested on the training rows; unseen: on a held-out third; one-class: trained on normal rows.",
-    "Stability: how alike three seeds rank a held-out third (Spearman's correlation); 1 is the same list.",
+    "AUC and average precision (AP) in percent, mean ± standard deviation of nine runs.",
+    "seen: tested on the training rows; unseen: on a held-out third; one-class: trained on normal rows only.",
+    "Stability: rank correlation (Spearman) of three seeds on a held-out third; 1: the same ranking.",
 )
 
-File = Annotated[str, typer.Argument(help="A labelled table; see addml detect.", metavar="FILE", show_default=False)]
-Methods = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--methods",
-        help="Methods to compare (NAME,NAME,...). ADDML is the default detector, ADDML.paper the paper's.",
-        metavar="NAMES",
-    ),
-]
-RankBy = Annotated[
-    str,
-    typer.Option(
-        "--rank-by", help="Setting to rank by: seen, unseen or one-class.", metavar="SETTING", show_default=True
-    ),
-]
+METHODS_HELP = "Methods to compare (NAME,NAME,...); ADDML is the default detector, ADDML.paper the paper's."
+
+File = Annotated[str, argument("FILE", "Labelled table; see addml detect.")]
+Methods = Annotated[list[str] | None, option("--methods", "NAMES", METHODS_HELP)]
+RankBy = Annotated[str, option("--rank-by", "SETTING", "Setting to rank by: seen, unseen or one-class.")]
 Output = Annotated[
-    str | None,
-    typer.Option("--output", help="Also write the figures to a file: .csv, .parquet, .jsonl or .xlsx.", metavar="FILE"),
+    str | None, option("--output", "FILE", "Also write the results to a file: .csv, .parquet, .jsonl or .xlsx.")
 ]
-Sample = Annotated[
-    int, typer.Option("--sample", help="Compare on at most this many rows, drawn at random.", min=6, metavar="N")
-]
+Sample = Annotated[int, option("--sample", "N", "Maximum number of rows, drawn at random.", min=6)]
 
 
 @with_options("compare")
@@ -64,13 +51,13 @@ def compare(
     jobs: Jobs = 1,
     device: Device = "auto",
 ) -> None:
-    """Compare detectors on a labelled table: 3 folds x 3 seeds, labels used for evaluation only."""
+    """Compare detectors on a labelled table: 3 folds x 3 seeds; labels are used for evaluation only."""
     from addml.pipeline import rivals
 
     if options.label is None:
         raise AddmlError("compare needs a label column: --label NAME.", USAGE)
     if rank_by not in rivals.SETTINGS:
-        raise AddmlError(f"{rank_by!r} is not one of {', '.join(rivals.SETTINGS)} (--rank-by).", USAGE)
+        raise AddmlError(f"--rank-by {rank_by}: must be one of {', '.join(rivals.SETTINGS)}.", USAGE)
     chosen = known_methods(methods or rivals.METHODS, rivals.RIVALS)
     target = planned(replace(options, output=output), "").scored
     screen, failures, rows = Screen(options), list[str](), list[dict[str, Any]]()
@@ -89,14 +76,14 @@ def compare(
     for line in failures:
         print(f"Failed: {line}", file=sys.stderr)
     if not rows:
-        raise AddmlError(f"{data.name}: no method could be run.")
+        raise AddmlError(f"{data.name}: every method failed.")
     _write(screen, data, ranked_means(rows, rank_by), rank_by, failures, target)
     if failures:
         raise typer.Exit(1)
 
 
 def known_methods(given: Sequence[str], rivals: Mapping[str, Method]) -> list[str]:
-    """The named methods, in any case and separated by commas; an unknown one is an error that lists them all."""
+    """Resolve comma-separated method names, ignoring case; an error lists all methods."""
     from addml.pipeline.rivals import OWN
 
     names = [*OWN, *rivals]
@@ -105,14 +92,14 @@ def known_methods(given: Sequence[str], rivals: Mapping[str, Method]) -> list[st
     for part in found:
         if part.lower() not in by_name:
             hint = did_you_mean(part, names)
-            raise AddmlError(f"{part!r} is not a known method (--methods).{hint} Methods: {', '.join(names)}.", USAGE)
+            raise AddmlError(f"--methods: {part!r} is not a known method.{hint} Choose from {', '.join(names)}.", USAGE)
     if given and not found:
-        raise AddmlError(f"--methods names none. Methods: {', '.join(names)}.", USAGE)
+        raise AddmlError(f"--methods is empty; choose from {', '.join(names)}.", USAGE)
     return list(dict.fromkeys(by_name[part.lower()] for part in found))
 
 
 def runner(engine: str | None, address: str | None) -> Callable[..., Any]:
-    """What runs tasks: processes of this machine, or a cluster."""
+    """The function that runs tasks, on this machine or on a cluster."""
     if engine is None:
         from addml.pipeline.batches import run_tasks
 
@@ -123,35 +110,29 @@ def runner(engine: str | None, address: str | None) -> Callable[..., Any]:
 
 
 def ranked_means(rows: Sequence[Row], by: str) -> list[Row]:
-    """Means and deviations of each method and setting; the best in the setting `by` first, equals by name."""
+    """Mean and standard deviation per method and setting, sorted by AUC in the setting `by`, then by name."""
     import numpy as np
 
     runs: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
         runs.setdefault((row["method"], row["setting"]), []).append(row)
-    found = []
+    found: list[Row] = []
     for (method, setting), own in runs.items():
-        values = {name: np.array([row[name] for row in own], float) for name in ("auc", "ap", "fit_seconds")}
         scoring = [row["score_seconds"] for row in own if row["score_seconds"] is not None]
-        found.append(
-            {
-                "method": method,
-                "setting": setting,
-                "auc": float(values["auc"].mean()),
-                "auc_spread": float(values["auc"].std(ddof=1)),
-                "ap": float(values["ap"].mean()),
-                "ap_spread": float(values["ap"].std(ddof=1)),
-                "fit_seconds": float(values["fit_seconds"].mean()),
-                "score_seconds": float(np.mean(scoring)) if scoring else None,  # the seen rows are scored by the fit
-                "stability": own[0]["stability"],  # the same in all settings
-            }
-        )
+        means: Row = {"method": method, "setting": setting}
+        for name in ("auc", "ap"):
+            values = [row[name] for row in own]
+            means |= {name: float(np.mean(values)), f"{name}_spread": float(np.std(values, ddof=1))}
+        means["fit_seconds"] = float(np.mean([row["fit_seconds"] for row in own]))
+        means["score_seconds"] = float(np.mean(scoring)) if scoring else None  # the fit scores the seen rows
+        means["stability"] = own[0]["stability"]  # the same in all settings
+        found.append(means)
     best = {one["method"]: -one["auc"] for one in found if one["setting"] == by}
     return sorted(found, key=lambda one: (best[one["method"]], one["method"]))
 
 
 def _write(
-    screen: Screen, data: LabelledTable, found: list[Row], by: str, failures: list[str], target: Path | None
+    screen: Screen, data: LabelledTable, results: list[Row], by: str, failures: list[str], target: Path | None
 ) -> None:
     import pyarrow as pa
 
@@ -170,17 +151,17 @@ def _write(
     for note in data.notes:
         screen.say(f"  {note}")
     show_left_out(screen, data.dropped)
-    _show_ranking(screen, found, by)
+    _show_ranking(screen, results, by)
     if target is not None:
-        write_table(pa.Table.from_pylist(found), target)
-        screen.say(f"figures: {target}")
-    screen.document({**about, "by": by, "results": found, "failures": failures})
+        write_table(pa.Table.from_pylist(results), target)
+        screen.say(f"results: {target}")
+    screen.document({**about, "by": by, "results": results, "failures": failures})
 
 
-def _show_ranking(screen: Screen, found: list[Row], by: str) -> None:
-    """The methods, best first: measures in percent, stability, seconds of a fit and of scoring a third of all rows."""
+def _show_ranking(screen: Screen, results: list[Row], by: str) -> None:
+    """The methods, best first: percent, stability, seconds to fit and to score a third of the rows."""
     methods: dict[str, dict[str, Row]] = {}
-    for one in found:
+    for one in results:
         methods.setdefault(one["method"], {})[one["setting"]] = one
     lines = []
     for rank, (method, own) in enumerate(methods.items(), start=1):
@@ -190,7 +171,7 @@ def _show_ranking(screen: Screen, found: list[Row], by: str) -> None:
         lines.append((rank, method, *areas, f"{100 * own[by]['ap']:.1f}", *times))
     figures = ("AUC seen", "AUC unseen", "AUC one-class", f"AP {by}", "Stability", "Fit, s", "Score, s")
     screen.say()
-    screen.grid(("Rank", "Method", *figures), lines, right=figures, whole=("Rank", "Method"))
+    screen.grid(("Rank", "Method", *figures), lines, right=figures, no_wrap=("Rank", "Method"))
     screen.say()
     for note in NOTES:
         screen.say(f"  {note}")

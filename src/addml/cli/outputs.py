@@ -1,4 +1,4 @@
-"""The files a run writes: checked before the work, written whole or not at all after it."""
+"""The files a run writes: checked before the work starts, then written atomically."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
     from addml.model import Model
     from addml.pipeline.ranking import Result
 
-STDOUT = 1  # the number of the stream
+STDOUT = 1  # file descriptor
 FOLDERS = ("figures", "maps", "model")
+FILE_NAMES = {"scored": "scored table", "record": "run record"}  # for people; the others keep their names
 TABLES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson", ".xlsx")
 ENDINGS = (".gz", ".zst", ".bz2", ".lz4", *TABLES, ".html", ".htm", ".md", ".scored", ".report", ".model")
 
 
 @dataclass(frozen=True)
 class Files:
-    """Where the parts of a result go; None for what is not written."""
+    """The paths of a run's results; None: not written."""
 
     scored: Path | None = None
     report: Path | None = None
@@ -45,20 +46,15 @@ class Files:
 
     @property
     def to_stdout(self) -> list[str]:
-        return [_spoken(what) for what, path in self.named().items() if STREAMS.get(path) == STDOUT]
+        return [FILE_NAMES.get(name, name) for name, path in self.named().items() if STREAMS.get(path) == STDOUT]
 
     def named(self) -> dict[str, str]:
-        """The paths that there are, by what they are."""
         paths = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: str(path) for name, path in paths.items() if path is not None}
 
 
-def _spoken(what: str) -> str:
-    return {"scored": "scored table", "record": "record of this run"}.get(what, what)
-
-
 def name_of(file: str) -> str:
-    """The name of the files of a run: transactions for data/transactions.csv.gz."""
+    """The stem of a run's file names: transactions for data/transactions.csv.gz."""
     if file == STANDARD_INPUT:
         return "stdin"
     if "://" in file:
@@ -71,34 +67,35 @@ def name_of(file: str) -> str:
 def planned(
     options: Options, name: str, *, scored: bool = False, report: bool = False, model: str | None = None
 ) -> Files:
-    """The files that the options ask for, and those named after `name` that the command writes by default."""
+    """The files that the options ask for, plus the command's defaults, named after `name`."""
     if options.output_sql is not None:
         from addml.io.documents import is_address
         from addml.io.write import check_target
 
         if not is_address(options.file):
-            remedy = "write a file with --output, or read from a database address such as sqlite:///shop.db"
-            raise AddmlError(f"--output-sql: {options.source} is no database; {remedy}.", USAGE, option="output_sql")
+            remedy = "write to a file with --output, or read from a database address such as sqlite:///shop.db"
+            raise AddmlError(f"--output-sql: {options.source} is not a database; {remedy}.", USAGE, option="output_sql")
         check_target(options.file, options.output_sql)
     ending = "xlsx" if options.file.lower().endswith(".xlsx") else "csv"
     table = options.output or (f"{name}.scored.{ending}" if scored and options.output_sql is None else None)
     page = options.report or (f"{name}.report.{options.format or 'html'}" if report else None)
     if options.format is not None and page is None:
-        raise AddmlError("--format is that of a report; name one: --report FILE.", USAGE, option="format")
+        raise AddmlError("--format needs a report; add --report FILE.", USAGE, option="format")
     named = (table, None if options.no_report else page, options.figures, options.maps, model)
     files = Files(*(None if text is None else Path(os.path.expanduser(text)) for text in named))
-    files = replace(files, record=_record_beside(files))
+    files = replace(files, record=_record_path(files))
     _check(options, files)
-    there = [*files.to_stdout, *(["JSON document (--json)"] if options.json else [])]
-    if len(there) > 1:
-        raise AddmlError(f"the {' and the '.join(there)} cannot both go to standard output; give one a file.", USAGE)
+    on_stdout = [*files.to_stdout, *(["JSON document (--json)"] if options.json else [])]
+    if len(on_stdout) > 1:
+        both = " and the ".join(on_stdout)
+        raise AddmlError(f"the {both} cannot both go to standard output; write one to a file.", USAGE)
     return files
 
 
-def _record_beside(files: Files) -> Path | None:
-    """transactions.run.toml beside transactions.scored.csv, or beside what else is written."""
+def _record_path(files: Files) -> Path | None:
+    """transactions.run.toml next to transactions.scored.csv, else next to the model or report; none for a pipe."""
     kept = [path for path in (files.scored, files.model, files.report) if path is not None and not is_special(path)]
-    if not kept:  # what goes into a pipe leaves nothing
+    if not kept:
         return None
     stem = kept[0].name
     for ending in ENDINGS:
@@ -107,41 +104,43 @@ def _record_beside(files: Files) -> Path | None:
 
 
 def _check(options: Options, files: Files) -> None:
-    """Find out before a long run what would fail after it."""
+    """Refuse, before a long run, files that could not be written after it."""
     from addml.inputs.disk import is_part
     from addml.io.write import table_format
     from addml.report import FORMATS
 
     source = Path(os.path.expanduser(options.file)).resolve()
     seen = {source: "input, which is never overwritten"}
-    for what, text in files.named().items():
-        path, spoken, is_folder = Path(text), _spoken(what), what in FOLDERS
+    for name, text in files.named().items():
+        path, words, is_folder = Path(text), FILE_NAMES.get(name, name), name in FOLDERS
         if text == STANDARD_INPUT:
-            pipe = "" if is_folder else " (/dev/stdout sends it into a pipe)"
-            raise AddmlError(f"'-' is not a file name; name the {spoken}{pipe}.")
+            pipe = "" if is_folder else ", or /dev/stdout to pipe it"
+            raise AddmlError(f"'-' is not a file name; give the {words} a name{pipe}.")
         if is_special(path):
             continue
         if other := seen.get(path.resolve()):
-            named, given = (other, spoken) if what == "record" else (spoken, other)
-            raise AddmlError(f"{path}: is also the {given}; give the {named} another name.")
-        seen[path.resolve()] = spoken
-        if is_part(path, options.file) or (what in ("figures", "maps") and source in path.resolve().parents):
-            raise AddmlError(f"{path}: lies in the input, which would read it next time; write the {spoken} elsewhere.")
+            renamed, kept = (other, words) if name == "record" else (words, other)
+            raise AddmlError(f"{path}: is also the {kept}; give the {renamed} another name.")
+        seen[path.resolve()] = words
+        if is_part(path, options.file) or (name in ("figures", "maps") and source in path.resolve().parents):
+            raise AddmlError(f"{path}: is inside the input, to be read next time; write the {words} elsewhere.")
         if path.exists() and path.is_dir() != is_folder:
-            raise AddmlError(f"{path}: is a {'file' if is_folder else 'folder'}; give the {spoken} another name.")
+            raise AddmlError(f"{path}: is a {'file' if is_folder else 'folder'}; give the {words} another name.")
         check_writable(path)
-        if what == "scored":
+        if name == "scored":
             table_format(path)
-        if what == "report" and options.format is None and path.suffix and path.suffix.lower() not in FORMATS:
-            endings = f"end its name in {', '.join(FORMATS)}, or give --format"
+        if name == "report" and options.format is None and path.suffix and path.suffix.lower() not in FORMATS:
+            endings = f"end its name in {', '.join(FORMATS)}, or set --format"
             raise AddmlError(f"{path}: a report is HTML or Markdown; {endings}.")
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a path in a folder that is missing or read-only."""
+    """Refuse a path whose folder is missing or read-only."""
     folder = path.parent
     if not folder.is_dir():
-        raise AddmlError(f"{path}: cannot be written: the folder {folder} does not exist. Make it, or write elsewhere.")
+        raise AddmlError(
+            f"{path}: cannot be written: the folder {folder} does not exist. Create it or write elsewhere."
+        )
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
@@ -149,7 +148,6 @@ def check_writable(path: Path) -> None:
 
 
 def save_model(files: Files, model: Model) -> None:
-    """The model, where it is asked for."""
     from addml import model_file
     from addml.io.write import naming
 
@@ -159,7 +157,7 @@ def save_model(files: Files, model: Model) -> None:
 
 
 def write_result(files: Files, result: Result, findings: Findings, options: Options) -> Findings:
-    """Write model, scored table, maps of images, report and figures; the findings get the notes on writing."""
+    """Write model, scored table, maps, report and figures; return the findings with notes on the writing."""
     from addml.io.write import naming, stored, write_pieces, write_whole
     from addml.report import redacted, write_report
 
@@ -189,7 +187,7 @@ def write_result(files: Files, result: Result, findings: Findings, options: Opti
 
 
 def write_example(folder: Path) -> Path:
-    """scikit-learn's breast-cancer table: all 357 benign rows and the first 20 malignant ones, in their order."""
+    """Write scikit-learn's breast-cancer table with all 357 benign rows and the first 20 malignant ones."""
     import numpy as np
     import pyarrow as pa
     from sklearn.datasets import load_breast_cancer
@@ -208,7 +206,7 @@ def write_example(folder: Path) -> Path:
 
 
 def record(command: str, options: Mapping[str, Any], started: datetime, outcome: Mapping[str, Any]) -> str:
-    """The options first, then a table `run`, which `--config` ignores."""
+    """TOML with the options, then a table `run`, which `--config` ignores."""
     about = {
         "command": shlex.join(["addml", *map(without_password, sys.argv[1:])]),
         "folder": os.getcwd(),
@@ -221,8 +219,7 @@ def record(command: str, options: Mapping[str, Any], started: datetime, outcome:
         stat = path.stat()
         changed = datetime.fromtimestamp(stat.st_mtime, UTC).isoformat(timespec="seconds")
         tables["run.input"] = {"path": str(path.resolve()), "bytes": stat.st_size, "changed": changed}
-    repeat = f"addml {command} --config THIS_FILE"
-    lines = [f"# Options of a run of addml {__version__}. Repeat it with: {repeat}", *_lines(options)]
+    lines = [f"# A run of addml {__version__}. Repeat it: addml {command} --config THIS_FILE", *_lines(options)]
     for title, table in tables.items():
         lines += ["", f"[{title}]", *_lines(table)]
     return "\n".join(lines) + "\n"
@@ -235,7 +232,8 @@ def _lines(values: Mapping[str, Any]) -> list[str]:
 
 
 def _toml(value: Any) -> str:
-    """A value in TOML, whose strings, numbers, booleans and lists are written as in JSON."""
+    """A TOML value; strings, numbers and booleans are written as in JSON."""
+
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, float) and not math.isfinite(value):

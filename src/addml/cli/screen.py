@@ -1,4 +1,4 @@
-"""What a person or a program reads: findings on standard output, progress, warnings and errors on standard error."""
+"""Screen output: findings on standard output; progress, warnings and errors on standard error."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from addml.cli.outputs import FILE_NAMES
 from addml.findings import MEASURES, Findings
 from addml.pipeline.options import Options
 from addml.progress import Advance, Progress
@@ -19,26 +20,24 @@ if TYPE_CHECKING:
 
     from addml.pipeline.diffs import DayDiff, ModelDiff
 
-PLAIN_WIDTH = 120  # columns, where the output is no terminal
-MOST_NAMED = 8  # columns listed in a sentence
+PLAIN_WIDTH = 120  # characters, if the output is not a terminal
+MOST_NAMED = 8  # columns per sentence
 MOST_GROUPS = 5  # of similar rows
-MOST_IDS, LONGEST_ID = 6, 40  # columns shown with each row; characters of a value
-MOST_DRIFTED = 10  # columns that have changed
+MOST_IDS, LONGEST_ID = 6, 40  # id columns per row; characters per id
+MOST_DRIFTED = 10  # columns
 UNCHANGED = "much as in training"
-FILE_NAMES = {"scored": "scored table", "record": "options of this run"}
 
 
 def bars(screen: Screen) -> Progress:
-    """Progress bars, unless nothing is to be printed."""
+    """Progress bars, or none with `--quiet` and `--json`."""
     return Progress() if screen.silent else Bars()
 
 
 class Bars(Progress):
-    """One bar a stage, with rows per second and time left; it disappears when the stage is over."""
+    """One progress bar per stage, with rows per second and time left."""
 
     @contextmanager
     def stage(self, words: str, total: float | None, rows_each: float = 1) -> Iterator[Advance]:
-        """A bar of `total` steps (None if not known) of `rows_each` rows, and the function that moves it on."""
         if not sys.stderr.isatty():
             yield lambda steps: None
             return
@@ -66,62 +65,60 @@ class Bars(Progress):
 
 
 class Screen:
-    """Prints, unless `--quiet` or `--json` was given."""
+    """Text for people and JSON for programs; silent with `--quiet` and `--json`."""
 
-    def __init__(self, options: Options, aside: bool = False) -> None:
-        """Print as `--quiet` and `--json` say; `aside` on standard error, where standard output is a file's."""
+    def __init__(self, options: Options, to_stderr: bool = False) -> None:
+        """`to_stderr`: standard output is taken by a file of the run."""
         self.options = options
-        self.aside = aside
+        self.to_stderr = to_stderr
         self.silent = options.quiet or options.json
         self.warnings: list[str] = []
 
     def console(self) -> Console:
-        """The console for a person."""
         from rich.console import Console
 
-        width = None if (sys.stderr if self.aside else sys.stdout).isatty() else PLAIN_WIDTH
-        return Console(stderr=self.aside, width=width, highlight=False, quiet=self.silent, emoji=False)
+        width = None if (sys.stderr if self.to_stderr else sys.stdout).isatty() else PLAIN_WIDTH
+        return Console(stderr=self.to_stderr, width=width, highlight=False, quiet=self.silent, emoji=False)
 
-    def say(self, text: str = "", style: str | None = None, whole: bool = False) -> None:
-        """One line, in which nothing is markup; `whole` for what is not to be broken, such as a path."""
-        self.console().print(visible(text), markup=False, style=style, soft_wrap=whole)
+    def say(self, text: str = "", style: str | None = None, wrap: bool = True) -> None:
+        """Print a line without interpreting markup."""
+        self.console().print(visible(text), markup=False, style=style, soft_wrap=not wrap)
 
     def title(self, text: str) -> None:
-        """A bold line after an empty one."""
         self.say()
         self.say(text, style="bold")
 
     def grid(
-        self, names: Sequence[str], lines: Iterable[Sequence[object]], right: Sequence[str], whole: Sequence[str] = ()
+        self, names: Sequence[str], lines: Iterable[Sequence[object]], right: Sequence[str], no_wrap: Sequence[str] = ()
     ) -> None:
-        """A table, some of whose columns stand at the right, some on one line; a cell may be a styled text."""
+        """Print a table; the columns in `right` are right-aligned; a cell may be a styled text."""
         from rich.table import Table
         from rich.text import Text
 
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in names:
             justify: Any = "right" if name in right else "left"
-            table.add_column(Text(visible(name)), justify=justify, no_wrap=name in whole)
+            table.add_column(Text(visible(name)), justify=justify, no_wrap=name in no_wrap)
         for line in lines:
             table.add_row(*(cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in line))
         self.console().print(table)
 
     def document(self, content: Mapping[str, Any]) -> None:
-        """The JSON document, where one is asked for."""
+        """Print the JSON document if `--json` asks for it."""
         if self.options.json:
             ascii_only = not sys.stdout.encoding.lower().startswith("utf")
             print(json.dumps(json_value(content), indent=1, ensure_ascii=ascii_only, allow_nan=False))
 
     def show_result(self, content: Mapping[str, Any], files: Mapping[str, str]) -> None:
-        """The files that were written, or the JSON document with them."""
+        """List the files that were written, or print the JSON document with them."""
         self.say()
-        for name in sorted(files, key="report".__eq__):  # which is to be opened, and so comes last
-            self.say(f"{FILE_NAMES.get(name, name)}: {files[name]}", whole=True)
+        for name in sorted(files, key="report".__eq__):  # the report last, as it is the one to open
+            self.say(f"{FILE_NAMES.get(name, name)}: {files[name]}", wrap=False)
         self.document({**content, "files": files})
 
     @contextmanager
     def warned(self) -> Iterator[None]:
-        """Warnings in one line each on standard error, kept for the report."""
+        """Print each warning as one line on standard error and keep it for the report."""
 
         def warn(message: Any, *about: Any, **more: Any) -> None:
             self.warnings.append(str(message))
@@ -135,14 +132,13 @@ class Screen:
 
 
 def show_findings(screen: Screen, findings: Findings, top: int) -> None:
-    """All that is known: reading, training, ranking, and evaluation, check and drift where there are any."""
     show_reading(screen, findings)
     show_training(screen, findings)
     _show_ranking(screen, findings, top)
     if findings.evaluation:
         _show_evaluation(screen, findings.evaluation, findings.noun)
     if findings.check:
-        screen.title("Faults planted in held-out rows, scored by a model of the other rows (an estimate)")
+        screen.title("Faults planted in held-out rows, scored by a model trained on the rest (an estimate)")
         cells = [(x["kind"], percent(x["flagged"]), percent(x["first"]), x["verdict"]) for x in findings.check]
         screen.grid(("kind", "flagged", "in the top 1%", ""), cells, right=("flagged", "in the top 1%"))
     if findings.drift:
@@ -150,7 +146,7 @@ def show_findings(screen: Screen, findings: Findings, top: int) -> None:
 
 
 def show_reading(screen: Screen, findings: Findings) -> None:
-    """What was read, and the dropped columns with the reasons."""
+    """The input's size, notes on reading it, and the dropped columns."""
     columns = f", {counted(len(findings.columns), 'column')} used" if findings.noun != "image" else ""
     screen.say(f"{findings.source}: {counted(findings.rows, findings.noun)}{columns}", style="bold")
     for note in findings.notes:
@@ -168,7 +164,6 @@ def show_left_out(screen: Screen, left_out: Sequence[tuple[str, str]]) -> None:
 
 
 def show_training(screen: Screen, findings: Findings) -> None:
-    """How many rows were trained on, and how long it took."""
     if findings.trained_rows:
         seconds = sum(float(entry.get("seconds", 0)) for entry in findings.history)
         rows, took = counted(findings.trained_rows, findings.noun), _took(len(findings.history), seconds)
@@ -176,11 +171,11 @@ def show_training(screen: Screen, findings: Findings) -> None:
 
 
 def _took(epochs: int, seconds: float) -> str:
-    return f": {counted(epochs, 'epoch')}, {seconds:.1f} s" if epochs else ""  # a frozen network is not trained
+    return f": {counted(epochs, 'epoch')}, {seconds:.1f} s" if epochs else ""  # frozen networks have no epochs
 
 
 def _show_ranking(screen: Screen, findings: Findings, top: int) -> None:
-    """The table of the most anomalous rows, and how many lie above the threshold."""
+    """The most anomalous rows, the number of flagged ones, hidden rows and groups of similar ones."""
     examples = findings.examples[:top]
     if examples:
         ids = list(examples[0].ids)[:MOST_IDS]
@@ -218,14 +213,14 @@ def _show_evaluation(screen: Screen, evaluation: Mapping[str, Any], noun: str) -
     at = ", ".join(f"{share:.3f} at {k:,}" for k, share in evaluation["precision_at"].items())
     screen.say(f"  precision: {at}")
     figures = ", ".join(f"{name} {evaluation[name]:.3f}" for name in ("precision", "recall", "f1"))
-    screen.say(f"  of the flagged {noun}s: {figures}")
+    screen.say(f"  flagged {noun}s: {figures}")
     if events := evaluation.get("events"):
-        delay = "" if events["delay"] is None else f", {events['delay']:g} steps after its start at the median"
+        delay = "" if events["delay"] is None else f", with a median delay of {events['delay']:g} steps"
         found = f"{events['found']:,} of {counted(events['labelled'], 'labelled event')} found{delay}"
-        first = f"{events['true_of_first']:,} of the first {counted(events['labelled'], 'event is', 'events are')} true"
-        screen.say(f"  {found}; {counted(events['false'], 'false event')}; {first}")
+        top = f"{events['true_of_first']:,} true among the top {counted(events['labelled'], 'event')}"
+        screen.say(f"  {found}; {counted(events['false'], 'false event')}; {top}")
     if evaluation["unlabelled"]:
-        screen.say(f"  not counted: {counted(evaluation['unlabelled'], noun)} without a label")
+        screen.say(f"  ignored: {counted(evaluation['unlabelled'], noun)} without a label")
     if kinds := evaluation.get("kinds"):
         keys = list(dict.fromkeys(key for one in kinds for key in one))
         names = ["kind of defect", *(MEASURES.get(key, key) for key in keys[1:])]
@@ -235,28 +230,26 @@ def _show_evaluation(screen: Screen, evaluation: Mapping[str, Any], noun: str) -
 
 
 def _show_drift(screen: Screen, drift: Sequence[dict[str, Any]]) -> None:
-    """How the table differs from the training rows."""
     changed = [entry for entry in drift if entry["words"] != UNCHANGED]
     screen.title("Compared with the training rows")
     for entry in changed[:MOST_DRIFTED]:
         screen.say(f"  {entry['column']}: {', '.join(filter(None, (entry.get('figures'), entry['words'])))}")
     more = len(changed) - MOST_DRIFTED
     if more > 0:
-        screen.say(f"  and {counted(more, 'more column has', 'more columns have')} changed; --json lists all")
+        screen.say(f"  {counted(more, 'more column has', 'more columns have')} changed; --json lists all")
     screen.say(f"  {len(drift) - len(changed):,} of {counted(len(drift), 'column')}: {UNCHANGED}")
 
 
 def show_diff(screen: Screen, moved: ModelDiff | DayDiff, top: int) -> None:
-    """How two models differ on a table, or two days under a model."""
     from addml.pipeline.diffs import DayDiff
 
     if isinstance(moved, DayDiff):
         return _show_days(screen, moved, top)
     about = moved.to_json(top)
     rows, first, (before, after) = about["rows"], about["compared_first"], about["models"]
-    screen.say(f"{moved.source}: {counted(rows, moved.noun)} scored by {before} and {after}", style="bold", whole=True)
-    shared = f"; {about['shared_first']:,} of the first {first:,} are the same" if first < rows else ""
-    screen.say(f"  ranks agree by {about['rank_agreement']:.3f} (Spearman){shared}")
+    screen.say(f"{moved.source}: {counted(rows, moved.noun)} scored by {before} and {after}", style="bold", wrap=False)
+    shared = f"; {about['shared_first']:,} of the top {first:,} in common" if first < rows else ""
+    screen.say(f"  rank correlation {about['rank_agreement']:.3f} (Spearman){shared}")
     new, gone, both = (about["decisions"][what] for what in ("new", "gone", "anomaly"))
     screen.say(f"  flagged: {both + gone:,} before, {both + new:,} after; {new:,} new, {gone:,} gone")
     if found := about["moved"]:
@@ -270,9 +263,10 @@ def show_diff(screen: Screen, moved: ModelDiff | DayDiff, top: int) -> None:
 
 
 def _show_days(screen: Screen, diff: DayDiff, top: int) -> None:
-    """Which kinds of anomaly are new, grown or gone; rows are named only of these."""
+    """The kinds of anomaly that are new, grown or gone, each with its strangest row."""
     (first, second), (before, after) = diff.files, diff.rows
-    screen.say(f"{first} ({before:,} rows) and {second} ({after:,} rows) by {diff.model}", style="bold", whole=True)
+    title = f"{first} ({before:,} rows) and {second} ({after:,} rows) scored by {diff.model}"
+    screen.say(title, style="bold", wrap=False)
     about = diff.to_json(0)
     kinds = ", ".join(f"{count:,} {status}" for status, count in about["kinds"].items() if count) or "none"
     flagged = "{:,} before, {:,} after".format(*about["flagged"])
@@ -290,11 +284,12 @@ def _show_days(screen: Screen, diff: DayDiff, top: int) -> None:
 
 
 def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
-    """What `addml info` says of a model."""
-    flagged, took = about["anomalies_in_training"], _took(about["epochs"], about["seconds"])
+    """The output of `addml info`."""
+    rows = counted(about["trained_rows"], about["noun"])
     screen.say(f"{about['model']}: {about['bytes'] / 1e6:.2f} MB, addml {about['addml']}", style="bold")
-    screen.say(f"  trained on {counted(about['trained_rows'], about['noun'])}{took}")
-    screen.say(f"  threshold {about['threshold']:.4g} {about['decided_by']}; {flagged:,} of these flagged")
+    screen.say(f"  trained on {rows}{_took(about['epochs'], about['seconds'])}")
+    flagged = f"flags {about['anomalies_in_training']:,} of the {rows}"
+    screen.say(f"  threshold {about['threshold']:.4g} ({about['decided_by']}): {flagged}")
     screen.say(f"  {about['weights']:,} weights in all members")
     for kind in dict.fromkeys(about["columns"].values()):
         names = [name for name, own in about["columns"].items() if own == kind]

@@ -1,4 +1,4 @@
-"""Beyond one machine: a scorer for every engine, and fits and scores on a Ray cluster (see docs/cluster.md)."""
+"""Distributed computing: a batch scorer for any engine, and fits and scores on Ray clusters (docs/cluster.md)."""
 
 from addml.cluster.scorer import BatchScorer
 

@@ -1,7 +1,7 @@
-"""Scoring on Ray Data: Parquet parts in, Parquet parts out, each of which appears when it is complete.
+"""Scoring on Ray Data: Parquet parts in, Parquet parts out, each written atomically.
 
-The output folder holds a manifest of what is scored by what. A killed run goes on when it is started again: a part that
-is there is not scored a second time.
+A manifest in the output folder records the model and the parts. A killed run resumes when it is started again: existing
+parts are kept.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from addml.errors import AddmlError
 from addml.inputs.disk import Source
 from addml.io.binary import folder_dataset, parquet_files
 from addml.io.source import Origin, ReadError, find_origin
-from addml.io.write import WriteError, open_writer, write_whole
+from addml.io.write import WriteError, write_pieces, write_whole
 from addml.pipeline.batches import BATCH_ROWS
 from addml.pipeline.options import TABLE, Options
 from addml.pipeline.run import load_model
@@ -35,51 +34,49 @@ from addml.pipeline.sources import identifiers
 from addml.progress import Progress
 from addml.text import counted, listed
 
-PART_ROWS = 1_000_000  # of one output file, unless a row group holds more
-MANIFEST = "_manifest.json"  # which readers of a folder of Parquet files pass over
+PART_ROWS = 1_000_000  # per output file, unless a row group has more
+MANIFEST = "_manifest.json"  # Parquet readers ignore files that begin with _
 
-
-Part = dict[str, Any]  # consecutive rows of a `file`, from `start` to `stop`; their scores go to the file `target`
+Part = dict[str, Any]  # rows `start` to `stop` of `file`, scored into the file `target`
 
 
 @dataclass(frozen=True)
 class Scoring:
-    """All that a worker needs to score a part; each process of the cluster makes its own and loads the model once."""
+    """Scores parts in a worker."""
 
     scorer: BatchScorer
-    schema: bytes  # Arrow's, of all files together
-    base: str
+    schema: bytes  # the Arrow schema of all files together
+    base: str  # the input folder
     columns: tuple[str, ...]
 
     def __call__(self, part: Part) -> dict[str, Any]:
-        """Write a part; what cannot be read or written is told and not raised, so that the others go on."""
-        told = {"file": part["file"], "rows": 0, "unreadable": "", "failed": ""}
+        """Write a part. Errors are returned, not raised, so that the other parts continue."""
+        result = {"file": part["file"], "rows": 0, "unreadable": "", "failed": ""}
         try:
             self.write(part)
         except ReadError as error:
-            return told | {"unreadable": str(error)}
+            return result | {"unreadable": str(error)}
         except (AddmlError, WriteError) as error:
-            return told | {"failed": str(error)}
-        return told | {"rows": part["stop"] - part["start"]}
+            return result | {"failed": str(error)}
+        return result | {"rows": part["stop"] - part["start"]}
 
     def write(self, part: Part) -> None:
-        """The ids of rows, the file and their number in it, and the results."""
+        write_pieces(self._scored(part), part["target"])
+
+    def _scored(self, part: Part) -> Iterator[pa.Table]:
+        """The ids, the file, the row numbers and the results."""
         file, schema = part["file"], pa.ipc.read_schema(pa.py_buffer(self.schema))
         found = dataset.dataset([file], schema, "parquet", partitioning="hive", partition_base_dir=self.base)
         name, place, row = os.path.relpath(file, self.base), len(self.scorer.columns or ()), part["start"] + 1
-        with ExitStack() as stack:
-            writer = None
-            for batch in Source(found, file, self.columns).batches(part["start"], part["stop"], BATCH_ROWS):
-                scored = self.scorer(pa.Table.from_batches([batch]))
-                scored = scored.add_column(place, "file", pa.array([name] * batch.num_rows))
-                scored = scored.add_column(place + 1, "row", pa.array(np.arange(row, row + batch.num_rows)))
-                writer = writer or stack.enter_context(open_writer(part["target"], scored.schema))
-                writer.write(scored)
-                row += batch.num_rows
+        for batch in Source(found, file, self.columns).batches(part["start"], part["stop"], BATCH_ROWS):
+            scored = self.scorer(pa.Table.from_batches([batch]))
+            scored = scored.add_column(place, "file", pa.array([name] * batch.num_rows))
+            yield scored.add_column(place + 1, "row", pa.array(np.arange(row, row + batch.num_rows)))
+            row += batch.num_rows
 
 
 def score_dataset(rows: Any, scorer: BatchScorer, workers: int | None = None) -> Any:
-    """A Ray dataset with the results behind its columns; it is computed when it is used."""
+    """A Ray dataset with the results appended, computed lazily."""
     actors = _actors(scorer, workers) | {"fn_constructor_kwargs": vars(scorer)}
     return rows.map_batches(BatchScorer, batch_format="pyarrow", batch_size=BATCH_ROWS, **actors)
 
@@ -101,14 +98,13 @@ def score_folder(
     address: str | None = None,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """Score the Parquet files of a folder into parts in the folder `output`; what was done before is kept."""
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data logs an error for every pool of actors
+    """Score Parquet files into parts in the folder `output`; existing parts are kept."""
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # Ray Data logs an error for every actor pool
     scoring, parts, unreadable = plan(file, scorer, output)
-    rows = sum(part["stop"] - part["start"] for part in parts)
     pending = [part for part in parts if not Path(part["target"]).exists()]
-    scored = 0
+    rows, scored = _rows_of(parts), 0
     with progress.stage(f"Scoring {file}", rows) as advance:
-        advance(rows - sum(part["stop"] - part["start"] for part in pending))
+        advance(rows - _rows_of(pending))
         for result in _results(scoring, pending, address, workers) if pending else ():
             if result["failed"]:
                 raise AddmlError(result["failed"])
@@ -117,16 +113,20 @@ def score_folder(
             scored += bool(result["rows"])
             advance(result["rows"])
     if unreadable:
-        some = " ".join(listed([unreadable[name] for name in sorted(unreadable)]).split())
+        reasons = " ".join(listed([unreadable[name] for name in sorted(unreadable)]).split())
         raise AddmlError(
-            f"{counted(len(unreadable), 'file')} could not be read: {some} "
-            f"All others are scored in {output}; mend these, and run it again."
+            f"{counted(len(unreadable), 'file')} could not be read: {reasons} "
+            f"The others are scored in {output}; repair these and run the command again."
         )
     return {"rows": rows, "parts": len(parts), "scored": scored}
 
 
-def score_as_told(options: Options, output: str, progress: Progress) -> dict[str, Any]:
-    """Score a table as `addml score` does, on a cluster."""
+def _rows_of(parts: list[Part]) -> int:
+    return sum(part["stop"] - part["start"] for part in parts)
+
+
+def score_table(options: Options, output: str, progress: Progress) -> dict[str, Any]:
+    """`addml score` on a cluster."""
     model, device = load_model(options, TABLE), "cpu" if options.device == "auto" else options.device
     scorer = BatchScorer.of(str(options.model), reasons=options.reasons, threshold=model.threshold, device=device)
     return score_folder(options.file, scorer, output, progress, options.address, options.workers)
@@ -135,7 +135,7 @@ def score_as_told(options: Options, output: str, progress: Progress) -> dict[str
 def _results(
     scoring: Scoring, pending: list[Part], address: str | None, workers: int | None
 ) -> Iterator[dict[str, Any]]:
-    """What `Scoring` tells of each part, as it ends."""
+    """The result of `Scoring` for each part, as it finishes."""
     with connected(address, workers) as (ray, count):
         size = min(count, len(pending))
         items = ray.data.from_items(pending, override_num_blocks=min(len(pending), 32 * size))
@@ -144,45 +144,45 @@ def _results(
 
 
 def plan(file: str, scorer: BatchScorer, output: str) -> tuple[Scoring, list[Part], dict[str, str]]:
-    """What is to be scored, in parts, and the files that cannot be read; the manifest of an earlier run must agree."""
+    """The parts to score, and the unreadable files with the reasons. An earlier run's manifest must agree."""
     origin, folder = find_origin(file), Path(os.path.abspath(os.path.expanduser(output)))
     if origin.path is None:
-        raise AddmlError(f"{file}: --engine ray scores a Parquet file or a folder of such files.", file=file)
+        raise AddmlError(f"{file}: --engine ray scores a Parquet file or a folder of Parquet files.", file=file)
     base = origin.path if origin.path.is_dir() else origin.path.parent
     if folder.is_relative_to(origin.path.resolve()):
-        raise AddmlError(f"{output}: lies in the input, which would hold it the next time; write elsewhere.")
-    groups, unreadable = dict[str, list[int]](), dict[str, str]()  # the rows of every row group, by files
+        raise AddmlError(f"{output}: lies in the input, which would read it next time; write elsewhere.")
+    groups, unreadable = dict[str, list[int]](), dict[str, str]()  # by file: rows per row group, and the error
     for name in map(os.path.abspath, parquet_files(origin) if origin.path.is_dir() else [origin.path]):
         try:
             about = parquet.read_metadata(name)
             groups[name] = [about.row_group(place).num_rows for place in range(about.num_row_groups)]
         except (pa.ArrowException, OSError) as error:
-            unreadable[name] = f"{name}: is empty, damaged or cut short ({error})."
+            unreadable[name] = f"{name}: is empty, damaged or truncated ({error})."
     if not groups:
-        raise AddmlError(f"{file}: no row can be read: {listed(list(unreadable.values()))}", file=file)
+        raise AddmlError(f"{file}: no file can be read: {listed(list(unreadable.values()))}", file=file)
     found, _ = folder_dataset(Origin(origin.name, base), list(groups))
     ids = tuple(dict.fromkeys([*scorer.model.by, *identifiers(scorer.model, found.schema.names)]))
-    scorer = BatchScorer(**{**vars(scorer), "columns": ids})
+    scorer = replace(scorer, columns=ids)
     columns = tuple(dict.fromkeys([*scorer.model.used, *ids]))
     scoring = Scoring(scorer, found.schema.serialize().to_pybytes(), str(base), columns)
     parts = list(_parts(groups, base, folder))
-    _agree(folder, scorer, parts)
+    _write_manifest(folder, scorer, parts)
     return scoring, parts, unreadable
 
 
 def _parts(groups: dict[str, list[int]], base: Path, folder: Path) -> Iterator[Part]:
-    """Row groups in parts of about PART_ROWS rows, each of one file and named after it."""
+    """Divide each file into parts of whole row groups, about PART_ROWS rows each, named after the file."""
     for file, rows in groups.items():
         ends = np.cumsum([0, *rows])
         cuts = np.unique(np.append(ends[np.searchsorted(ends, np.arange(0, ends[-1], PART_ROWS))], ends[-1]))
-        own = hashlib.sha256(os.path.relpath(file, base).encode()).hexdigest()[:8]
+        suffix = hashlib.sha256(os.path.relpath(file, base).encode()).hexdigest()[:8]
         for number, (start, stop) in enumerate(pairwise(cuts.tolist())):
-            target = str(folder / f"{Path(file).stem}-{own}-{number:04d}.parquet")
+            target = str(folder / f"{Path(file).stem}-{suffix}-{number:04d}.parquet")
             yield {"file": file, "start": start, "stop": stop, "target": target}
 
 
-def _agree(folder: Path, scorer: BatchScorer, parts: list[Part]) -> None:
-    """Write the manifest, or make sure that the one that is there says the same of every part."""
+def _write_manifest(folder: Path, scorer: BatchScorer, parts: list[Part]) -> None:
+    """Write the manifest; refuse a folder whose manifest has other settings or other parts."""
     rows = dict[str, Any]()
     for part in parts:
         about = os.stat(part["file"])
@@ -198,10 +198,10 @@ def _agree(folder: Path, scorer: BatchScorer, parts: list[Part]) -> None:
         changed += [name for name, value in known.items() if rows.get(name, value) != value]
         if changed:
             raise AddmlError(
-                f"{folder}: holds the scores of another run (other {listed(changed)}); "
-                "name another folder, or remove it."
+                f"{folder}: contains the scores of another run (other {listed(changed)}); "
+                "give another folder, or remove this one."
             )
         document["parts"] = known | rows
     elif any(folder.iterdir()):
-        raise AddmlError(f"{folder}: holds other files; name an empty or a new folder.")
+        raise AddmlError(f"{folder}: contains other files; give an empty or a new folder.")
     write_whole(manifest, json.dumps(document, indent=1).encode())

@@ -1,7 +1,4 @@
-"""A Ray cluster, the user's own or a local one on loopback, and what is fitted there.
-
-One fit on all rows by many workers (Ray Train), many fits as tasks, or the tasks of a comparison.
-"""
+"""Fits on a Ray cluster, the user's own or a local one: one fit by many workers, many fits, or comparison tasks."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,30 +24,30 @@ from addml.model import Model
 from addml.pipeline.batches import ONE_THREAD, Ended, run_task
 from addml.pipeline.options import Options
 from addml.pipeline.ranking import Result
-from addml.pipeline.run import decided, settings_of, storage_of
+from addml.pipeline.run import settings_of, storage_of, with_threshold
 from addml.pipeline.table_source import TableSource
 from addml.progress import Progress
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
-LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # Ray's only switch for an address of 127.0.0.1
-EVERY = 50  # steps between two averages of the weights: see docs/cluster.md
-FAILURES = 3  # times that workers may be lost before the fit is given up; it goes on from its checkpoint
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # the only setting that makes Ray listen on 127.0.0.1
+EVERY = 50  # steps between averages of the weights: see docs/cluster.md
+MAX_FAILURES = 3  # losses of a worker, after each of which the fit resumes from its checkpoint
 
 
 @contextmanager
 def connected(address: str | None, workers: int | None) -> Iterator[tuple[Any, int]]:
-    """Ray, connected to the cluster at an address, else to one started here, and how many workers it is to have."""
+    """Connect Ray to the cluster at `address`, or start a local one. Yields Ray and the number of workers."""
     for name, value in (QUIET if address else QUIET | LOOPBACK).items():
         os.environ.setdefault(name, value)
     try:
         import ray
     except ImportError:
         raise ImportError("engine 'ray' needs Ray: pip install 'addml[ray]'") from None
-    is_own = not ray.is_initialized()  # else the caller ends it
+    is_own = not ray.is_initialized()  # otherwise the caller shuts it down
     if is_own:
         one_thread = {"env_vars": dict.fromkeys(ONE_THREAD, "1")}
         known: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "runtime_env": one_thread}
-        if address is None:  # one more for what coordinates the workers
+        if address is None:  # one more CPU for the coordinator
             known |= {"num_cpus": (workers or max_threads(None)) + 1, "include_dashboard": False}
         try:
             ray.init(address=address or "local", **known)
@@ -77,16 +75,16 @@ def fit_rows(
     workers: int | None = None,
     every: int = EVERY,
 ) -> Model:
-    """Learn from all rows of Parquet files, each worker from its shard, and save the model in the folder `output`.
+    """Train on all rows of Parquet files, each worker on its shard, and save the model in the folder `output`.
 
-    `path`, `output` and the checkpoint must be the same folders on all machines. Weights are averaged `every` so many
-    steps, gradients in every step where it is 0. After a kill the same call goes on from the last epoch.
+    `path`, `output` and the checkpoint must be shared by all machines. Weights are averaged after `every` steps; with
+    0, gradients are averaged in every step. After a kill, the same call resumes from the last epoch.
     """
     storage, plain, left_out = storage or Storage(), *settings_to_json(settings)
     if left_out:
-        raise AddmlError(f"{', '.join(left_out)}: objects of your own cannot be sent to a cluster; use parts of addml.")
-    Config.resolve(settings)
-    open_source(path, columns)  # what is wrong with them is said before the cluster starts
+        raise AddmlError(f"{', '.join(left_out)}: custom objects cannot be sent to a cluster; use parts of addml.")
+    Config.resolve(settings)  # fail before the cluster starts
+    open_source(path, columns)
     target = os.path.abspath(os.path.expanduser(output))
     job = {
         "version": __version__,
@@ -113,17 +111,17 @@ def _train(job: dict[str, Any], workers: int, folder: str) -> None:
         train_loop_config=job,
         torch_config=TorchConfig(backend="gloo"),
         scaling_config=ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 1}),
-        run_config=RunConfig(storage_path=folder, failure_config=FailureConfig(max_failures=FAILURES)),
+        run_config=RunConfig(storage_path=folder, failure_config=FailureConfig(max_failures=MAX_FAILURES)),
     )
     try:
         trainer.fit()
-    except Exception as error:  # Ray's own classes, of which each version has others
+    except Exception as error:  # the classes differ between versions of Ray
         causes = getattr(error, "worker_failures", None) or {0: error}
         raise AddmlError(f"the fit on {workers} workers failed: {next(iter(causes.values()))}") from error
 
 
 def _work(job: dict[str, Any]) -> None:
-    """What every worker does, after Ray Train has joined them in a group."""
+    """The work of each process in Ray Train's group."""
     check_version(job["version"])
     group = TorchGroup(job["every"])
     storage = Storage(job["checkpoint"], job["scratch"], job["memory"])
@@ -133,8 +131,8 @@ def _work(job: dict[str, Any]) -> None:
         model_file.save(model, job["output"])
 
 
-def fit_as_told(options: Options, output: str, progress: Progress) -> Result:
-    """Train on all rows of a table as `addml fit` does, on a cluster."""
+def fit_table(options: Options, output: str, progress: Progress) -> Result:
+    """`addml fit --all-rows` on a cluster."""
 
     def on_cluster(options: Options, X: Source, labels: None, **settings: Any) -> Model:
         model = fit_rows(
@@ -147,7 +145,7 @@ def fit_as_told(options: Options, output: str, progress: Progress) -> Result:
             workers=options.workers,
             every=0 if options.sync else EVERY,
         )
-        return decided(model, options)
+        return with_threshold(model, options)
 
     source = TableSource(options)
     source.fit = on_cluster
@@ -159,15 +157,15 @@ def fit_as_told(options: Options, output: str, progress: Progress) -> Result:
 
 
 def fit_many(fits: Sequence[Fit], *, address: str | None = None, workers: int | None = None) -> list[Model]:
-    """Independent fits as tasks of a cluster, as many as you like; what `addml.fit.fit_many` gives of each alone."""
+    """Run independent fits as tasks of a cluster, each with the result of `addml.fit.fit`."""
     jobs, models = list[tuple[Any, ...]](), dict[int, Model]()
     for number, one in enumerate(fits):
         if one.start is not None:
-            raise AddmlError("a refit goes on from a model in this process; fit anew on a cluster.")
+            raise AddmlError("a refit needs its model in this process; on a cluster, fit from scratch.")
         X = os.path.abspath(os.path.expanduser(one.X)) if isinstance(one.X, str | os.PathLike) else one.X
         if is_on_disk(X) and not isinstance(X, str):
             raise AddmlError(f"{type(X).__name__} cannot be sent to a cluster; give the path of the Parquet files.")
-        jobs.append((number, json.dumps(one.config.settings), X, one.labels, one.names, __version__))
+        jobs.append((number, json.dumps(one.config.settings), X, one.labels, one.names))
     with connected(address, workers) as (ray, _):
         for number, model, failure in completed(ray, _fit_one, jobs):
             if model is None:
@@ -176,11 +174,8 @@ def fit_many(fits: Sequence[Fit], *, address: str | None = None, workers: int | 
     return [models[number] for number in range(len(fits))]
 
 
-def _fit_one(
-    number: int, settings: str, X: Any, labels: Any, names: Any, version: str
-) -> tuple[int, Model | None, str]:
-    """The model of one fit, or why it failed."""
-    check_version(version)
+def _fit_one(number: int, settings: str, X: Any, labels: Any, names: Any) -> tuple[int, Model | None, str]:
+    """The model of one fit, or the error."""
     try:
         config = Config.resolve(settings_from_json(json.loads(settings)))
         return number, fit(config, X, labels, names=names), ""
@@ -191,23 +186,24 @@ def _fit_one(
 def run_on_ray(
     tasks: Sequence[Any], machine: Any, jobs: int, *, address: str | None = None
 ) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
-    """Each task of a comparison as it ends, with its rows, as `run_tasks` gives them, from a cluster."""
+    """`pipeline.batches.run_tasks` on a cluster: each task of a comparison with its rows, as it finishes."""
     with connected(address, jobs if jobs > 1 else None) as (ray, _):
-        yield from completed(ray, _run_task, [(task, machine, __version__) for task in tasks])
-
-
-def _run_task(task: Any, machine: Any, version: str) -> Any:
-    check_version(version)
-    return run_task(task, machine)
+        yield from completed(ray, run_task, [(task, machine) for task in tasks])
 
 
 def completed(ray: Any, work: Any, arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-    """The results of work on a core each, as they come; as many wait in the cluster as keep its cores busy."""
-    remote, ahead = ray.remote(num_cpus=1, max_retries=3)(work), 4 * int(ray.cluster_resources().get("CPU", 1))
-    coming, begun = iter(arguments), list[Any]()
+    """Call `work` on one core each and yield the results as they finish; the queue holds four calls per core."""
+    remote, ahead = ray.remote(num_cpus=1, max_retries=3)(_checked), 4 * int(ray.cluster_resources().get("CPU", 1))
+    waiting, running = iter(arguments), list[Any]()
     while True:
-        begun += [remote.remote(*one) for one, _ in zip(coming, range(ahead - len(begun)), strict=False)]
-        if not begun:
+        starting = islice(waiting, ahead - len(running))
+        running += [remote.remote(__version__, work, *call) for call in starting]
+        if not running:
             return
-        (done,), begun = ray.wait(begun)
+        (done,), running = ray.wait(running)
         yield ray.get(done)
+
+
+def _checked(version: str, work: Any, *arguments: Any) -> Any:
+    check_version(version)
+    return work(*arguments)

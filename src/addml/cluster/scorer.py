@@ -1,4 +1,4 @@
-"""One scorer for all engines: a path and a hash travel, the model is loaded once per process."""
+"""A scorer for any engine. Only a path and a hash are sent; each process loads the model once."""
 
 from __future__ import annotations
 
@@ -25,37 +25,37 @@ ADDED = ("score", "is_anomaly", "p_value", "reasons")
 
 @dataclass(frozen=True)
 class BatchScorer:
-    """Adds score, decision, p-value and reasons to batches of rows, with the bits of `addml score`.
+    """Adds score, decision, p-value and reasons to batches of rows, bit-identical to `addml score`.
 
-    It holds the path of a saved model and the hash of its description, which names the hash of the weights. Engines
-    copy it to their processes; one whose addml or whose model file differs refuses to score.
+    Holds the path of a saved model and its hash. Engines copy the scorer to their processes, where another version of
+    addml or another model is refused.
     """
 
     path: str
     digest: str
-    reasons: int = 0  # of a flagged row, at most
-    threshold: float | None = None  # that of the model
-    columns: tuple[str, ...] | None = None  # that are kept beside the results; all of them
+    reasons: int = 0  # maximum per flagged row
+    threshold: float | None = None  # default: the model's
+    columns: tuple[str, ...] | None = None  # columns to keep; default: all
     threads: int = 1
-    device: str = "cpu"  # bits are those of `addml score` on the CPU alone
+    device: str = "cpu"  # scores are bit-identical on the CPU only
     version: str = __version__
 
     @classmethod
     def of(cls, path: str | os.PathLike[str], **settings: Any) -> BatchScorer:
-        """The scorer of a saved model of a table, which every process must find under this path."""
-        where = os.path.abspath(os.path.expanduser(path))
-        scorer = cls(where, model_file.digest(where), **settings)
-        scorer.model  # a model that cannot be used is refused here, not in the cluster  # noqa: B018
+        """A scorer with a saved table model. Every process must find the model under this path."""
+        path = os.path.abspath(os.path.expanduser(path))
+        scorer = cls(path, model_file.digest(path), **settings)
+        scorer.model  # fail here rather than in the cluster  # noqa: B018
         return scorer
 
     @property
     def model(self) -> Model:
-        """The model, loaded once per process and checked against the hash."""
+        """The model, checked against the hash and loaded once per process."""
         check_version(self.version)
         return _loaded(self.path, self.digest)
 
     def __call__(self, batch: Any) -> Any:
-        """A batch of Arrow, pandas or polars with the results behind its columns; rows keep their order."""
+        """Append the results to a batch of Arrow, pandas or polars. Rows keep their order."""
         import narwhals as nw
 
         if isinstance(batch, pa.RecordBatch):
@@ -70,7 +70,7 @@ class BatchScorer:
         return frame.select(kept).rename(names).with_columns(*results.iter_columns()).to_native()
 
     def stream(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Record batches in, record batches out, as Spark's mapInArrow wants it."""
+        """Score an iterator of record batches, as Spark's mapInArrow needs."""
         yield from map(self, batches)
 
     def _results(self, table: pa.Table) -> pa.Table:
@@ -80,23 +80,22 @@ class BatchScorer:
             with blas_threads(self.threads):
                 features = features_of(model, batch, 0)
                 found = scores_of(model, batch, features, self.device)
-                flagged = np.flatnonzero(found > threshold) if self.reasons else np.empty(0, np.int64)
+                flagged = np.flatnonzero(found > threshold)
                 words = reason_texts(reasons_for(model, batch.take(flagged), features[flagged], self.reasons))
-            own = np.full(len(found), None)
-            own[flagged] = [text or None for text in words.to_pylist()]
+            reasons = np.full(len(found), None)
+            reasons[flagged] = [text or None for text in words.to_pylist()]
             scores.append(found)
-            texts += own.tolist()
+            texts += reasons.tolist()
         score = np.concatenate(scores)
         columns = {"score": score, "is_anomaly": score > threshold, "p_value": model.training.p_values(score)}
         return pa.table(columns | ({"reasons": pa.array(texts, pa.string())} if self.reasons else {}))
 
 
 def check_version(sender: str) -> None:
-    """Refuse work that another version of addml has sent."""
+    """Refuse work sent by another version of addml."""
     if sender != __version__:
         raise AddmlError(
-            f"this process runs addml {__version__}, the one that sent the work {sender}; "
-            "install one version on all machines."
+            f"this process runs addml {__version__}, the sender {sender}; install the same version on all machines."
         )
 
 
@@ -108,8 +107,8 @@ def _loaded(path: str, digest: str) -> Model:
         remedy = "every machine needs the model under this path"
         raise AddmlError(f"{path}: cannot be read ({error.strerror}); {remedy}.") from None
     if found != digest:
-        raise AddmlError(f"{path}: is another model than the one that was sent; copy one model to all machines.")
+        raise AddmlError(f"{path}: differs from the sender's model; copy the same model to all machines.")
     model = model_file.load(path)
     if model.columns is None or model.form is not None:
-        raise AddmlError(f"{path}: is no model of a table with named columns; fit it to one: addml fit.")
+        raise AddmlError(f"{path}: is not a model of a table with named columns; fit one with addml fit.")
     return model

@@ -1,1 +1,1 @@
-"""decisions."""
+"""Thresholds, p-values, events and planted faults."""

@@ -1,4 +1,4 @@
-"""A check without labels: known kinds of faults planted in held-out rows, and how many of them would be found."""
+"""A check without labels: plant known kinds of faults in held-out rows and count how many the detector finds."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-FEWEST, MOST = 50, 20_000  # rows of a table that is checked; of more, so many are drawn
-PLANTED = 40  # rows of each kind
-HELD_OUT = 0.2  # of the rows
-TOP = 0.99  # quantile of the training scores above which rows are at the top of the list
-FOUND, MISSED = 0.8, 0.2  # shares of the planted rows from which, and under which, a kind counts as found, as missed
-RELATED = 0.6  # rank correlation of columns that can contradict each other
-APART = 0.25  # of the variance of some number, which the column of a row's group explains at least
-LEVELS = 20  # of a column of groups
-WIDEST = 50  # columns that are looked at for such relations
-CLUSTER, MOVED, SPREAD = 3, 4.0, 0.1  # columns in which a cluster lies off, by how many deviations, and its own width
+FEWEST, MOST = 50, 20_000  # rows of the table: at least FEWEST; a sample of MOST from a larger one
+PLANTED = 40  # rows per kind of fault
+HELD_OUT = 0.2  # share of the rows
+TOP = 0.99  # quantile of the training scores above which a row counts as ranked first
+FOUND, MISSED = 0.8, 0.2  # a kind is found from FOUND of its rows on, and missed below MISSED
+RELATED = 0.6  # least rank correlation of columns that can contradict each other
+APART = 0.25  # least share of a number's variance that a column of groups explains
+LEVELS = 20  # most levels of a column of groups
+WIDEST = 50  # columns searched for such relations
+CLUSTER, MOVED, SPREAD = 3, 4.0, 0.1  # a cluster's shifted columns; its shift and its width in deviations
 
 Row = dict[str, Any]
 Fitted = tuple[Callable[[pa.Table], np.ndarray], np.ndarray, float]  # scores of rows, of the training rows, threshold
 
 
 class Checked(NamedTuple):
-    """What would become of one kind of fault."""
+    """How well the detector finds one kind of fault."""
 
     kind: str
     planted: int  # rows
-    flagged: float  # share of them that score above the threshold
-    first: float  # share of them among the 1 % of the highest scores
-    verdict: str  # "found", "partly found", "missed", or why it was not tried
+    flagged: float  # share of them above the threshold
+    first: float  # share of them among the highest 1% of scores
+    verdict: str  # "found", "partly found", "missed", or "not tried: ..."
 
 
 def check(table: pa.Table, fit: Callable[[pa.Table], Fitted], seed: int = 0) -> tuple[Checked, ...]:
-    """Plant faults of each kind in rows that `fit` has not seen; only the rows of a cluster are trained on too."""
+    """Plant faults of each kind in rows that `fit` has not seen; a cluster of faults is part of the training rows."""
     if table.num_rows < FEWEST:
-        raise ValueError(f"a check needs at least {FEWEST} rows, and there are {table.num_rows}")
+        raise ValueError(f"a check needs at least {FEWEST} rows; the table has {table.num_rows}")
     random = np.random.default_rng(seed)
     order = random.permutation(table.num_rows)[:MOST]
     held, rest = np.split(order, [max(1, int(HELD_OUT * len(order)))])
@@ -57,7 +57,7 @@ def check(table: pa.Table, fit: Callable[[pa.Table], Fitted], seed: int = 0) -> 
 
 
 def _outcome(kind: str, scores: np.ndarray | None, missing: str, training: np.ndarray, threshold: float) -> Checked:
-    """What became of planted rows with these scores, or what was missing to plant them."""
+    """The verdict on planted rows with these scores; None if something was `missing` to plant them."""
     if scores is None:
         return Checked(kind, 0, np.nan, np.nan, f"not tried: {missing}")
     flagged, first = (float((scores > limit).mean()) for limit in (threshold, np.quantile(training, TOP)))
@@ -66,29 +66,29 @@ def _outcome(kind: str, scores: np.ndarray | None, missing: str, training: np.nd
 
 
 class _Faults:
-    """What faults are made of: the columns of the training rows."""
+    """Makes faulty rows from the columns of the training rows."""
 
     def __init__(self, table: pa.Table, random: np.random.Generator) -> None:
         self.table, self.random = table, random
 
     def as_table(self, rows: list[Any]) -> pa.Table:
-        """Rows in the types of the table; what was moved in a column of whole numbers is rounded."""
+        """Rows with the table's types; values of integer columns are rounded."""
         whole = [field.name for field in self.table.schema if pa.types.is_integer(field.type)]
         rounded = [row | {name: None if row[name] is None else round(row[name]) for name in whole} for row in rows]
         return pa.Table.from_pylist(rounded, self.table.schema)
 
     @cached_property
     def numbers(self) -> dict[str, np.ndarray]:
-        """The numbers of columns that vary, NaN for missing values."""
+        """The number columns that vary, with NaN for missing values."""
         types = [(field.name, field.type) for field in self.table.schema]
         names = [name for name, own in types if pa.types.is_integer(own) or pa.types.is_floating(own)]
-        found = {name: self.table[name].to_numpy().astype(np.float64) for name in names}
-        known = {name: own for name, own in found.items() if np.isfinite(own).any()}
+        columns = {name: self.table[name].to_numpy().astype(np.float64) for name in names}
+        known = {name: own for name, own in columns.items() if np.isfinite(own).any()}
         return {name: own for name, own in known.items() if _quantile(own, 0.05) < _quantile(own, 0.95)}
 
     @cached_property
     def related(self) -> list[tuple[str, str, float]]:
-        """Pairs of columns that go up and down together, with their correlation."""
+        """Pairs of strongly correlated columns, with their rank correlation."""
         names = list(self.numbers)[:WIDEST]
         if len(names) < 2:
             return []
@@ -99,7 +99,7 @@ class _Faults:
 
     @cached_property
     def groups(self) -> tuple[str, list[Any]] | None:
-        """The column whose levels tell apart some number best, and these levels."""
+        """The column of groups that explains most of a number's variance, and its levels."""
         best, found = APART, None
         for name in [name for name in self.table.column_names if name not in self.numbers][:WIDEST]:
             texts = np.array(self.table[name].to_pylist(), str)
@@ -113,7 +113,7 @@ class _Faults:
         return found
 
     def cluster(self, count: int) -> pa.Table | None:
-        """Rows that lie together, off in up to three columns; None without numbers."""
+        """Similar rows, shifted together in up to three columns; None without number columns."""
         if not self.numbers:
             return None
         columns = self.random.permutation(list(self.numbers))[:CLUSTER].tolist()
@@ -161,10 +161,10 @@ def _ranks(values: np.ndarray) -> np.ndarray:
     return np.argsort(np.argsort(values, kind="stable"), kind="stable").astype(np.float64)
 
 
-NO_NUMBERS = "no column of numbers varies"
+NO_NUMBERS = "no number column varies"
 KINDS: dict[str, tuple[Callable[[_Faults, Row], Row | None], str]] = {
     "a value out of range": (_Faults.out_of_range, NO_NUMBERS),
-    "columns that contradict each other": (_Faults.contradiction, "no columns of numbers are related"),
-    "a row from another group": (_Faults.other_group, "no column of groups tells numbers apart"),
+    "columns that contradict each other": (_Faults.contradiction, "no two number columns are related"),
+    "a row from another group": (_Faults.other_group, "no category column separates the numbers"),
     "a copy with one cell changed": (_Faults.changed_cell, ""),
 }

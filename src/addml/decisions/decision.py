@@ -1,8 +1,8 @@
-"""The decision of a fitted detector: how rare scores are, and a threshold on them.
+"""The decisions of a fitted detector: how rare a score is, and thresholds.
 
-New rows are compared with calibration rows, which a new row of the same kind is as likely to rank anywhere among: of
-rows like them, at most a share p has a conformal p-value of p or less. Rows that were trained on have no such promise.
-For them the bulk of the scores, from the median to the 0.9 quantile, says how an ordinary tail goes on.
+New rows are compared with calibration rows. A new row of the same kind is equally likely to take any rank among them,
+so at most a share p of such rows has a conformal p-value of p or less. That does not hold for rows the detector was
+trained on; their tail is extrapolated from the bulk of the scores, from the median to the 0.9 quantile.
 """
 
 from __future__ import annotations
@@ -22,35 +22,39 @@ logger = logging.getLogger("addml")
 QUANTILE, AUTO, GIVEN = "quantile", "auto", "tau"
 ALARM_RATE, MAX_FALSE_ALARMS, FLAG, PER_DAY = "alarm_rate", "max_false_alarms", "flag", "per_day"
 EVENT_RATE, EVENTS = "event_rate", "events"
-CLEAR = 0.1  # q at most of rows that stand clear of the rest
-BULK = (0.5, 0.9)  # quantiles between which scores are taken to be those of ordinary rows
-POWER = 0.75  # of uncompressed scores: 1 flagged up to a tenth of ordinary drawn rows, 0.5 missed gross errors
-KNOTS = 1024  # points of a probability curve within the training scores
-LARGEST = 900.0  # compressed scores, whose exponentials are finite
-LEAST_Q = 1e-6  # where the curve ends
-EXACT = 4096  # calibration scores that a table of p-values holds one by one, the highest first
+CLEAR = 0.1  # the largest q of rows that stand clear of the rest
+BULK = (0.5, 0.9)  # quantiles between which all rows are taken to be ordinary
+POWER = 0.75  # of uncompressed scores: 1 flagged up to a tenth of simulated ordinary rows, 0.5 missed gross errors
+KNOTS = 1024  # points of the probability curve within the training scores
+LARGEST = 900.0  # compressed scores up to this have finite exponentials
+LEAST_Q = 1e-6  # where the probability curve ends
+EXACT = 4096  # highest calibration scores that a table of p-values lists one by one
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A row is flagged if it scores above tau."""
+    """Rows that score above tau are flagged."""
 
     tau: float
-    method: str  # one of the names above, or the class of a PyThresh object
-    share: float | None = None  # the share, rate or count that was asked for
+    method: str  # one of the names above, or the class name of a PyThresh object
+    share: float | None = None  # the requested share, rate or count
 
     @property
     def words(self) -> str:
-        """How it was chosen: "the 10% highest-scoring training rows"."""
+        """The choice in words, such as "the 10% highest-scoring training rows"."""
+        return self.words_for("row")
+
+    def words_for(self, noun: str) -> str:
+        """The same for "image" or "step": "the 10% highest-scoring training images"."""
         share = self.share or 1.0
         windows = f"{1 / share:,.0f} windows of clean steps"
         words = {
             GIVEN: "as given",
-            AUTO: "rows that stand clear of the rest, by an estimate from the bulk of the scores",
-            QUANTILE: f"the {percent(share)} highest-scoring training rows",
-            ALARM_RATE: f"flags at most {one_in(share)} rows like the training rows",
-            MAX_FALSE_ALARMS: f"at most {percent(share)} of the flagged rows are like the training rows",
-            FLAG: f"the {counted(int(share), 'highest-scoring row')}",
+            AUTO: f"{noun}s that stand clear of the rest, by an estimate from the bulk of the scores",
+            QUANTILE: f"the {percent(share)} highest-scoring training {noun}s",
+            ALARM_RATE: f"flags at most {one_in(share)} {noun}s like the training {noun}s",
+            MAX_FALSE_ALARMS: f"at most {percent(share)} of the flagged {noun}s are like the training {noun}s",
+            FLAG: f"the {counted(int(share), f'highest-scoring {noun}')}",
             PER_DAY: f"{int(share):,} a day on average, the highest-scoring ones",
             EVENT_RATE: f"at most one event in {windows}, by the tail of the training peaks",
             EVENTS: f"the {counted(int(share), 'strongest event')}",
@@ -67,20 +71,21 @@ class Decision:
 
 @dataclass(frozen=True)
 class TrainingScores:
-    """The scores of the training rows, and what decisions take from them."""
+    """The scores of the training rows, from which decisions are made."""
 
     values: np.ndarray  # (n,)
-    calibrating: np.ndarray  # (n,) which of them new rows are compared with
-    compressed: bool = True  # whether scores are those of views, sign(z) log(1 + |z|)
-    separation: float | None = None  # the threshold that separates labelled rows best, where both kinds are labelled
+    calibrating: np.ndarray  # (n,) marks the calibration rows
+    compressed: bool = True  # whether scores come from views, as sign(z) log(1 + |z|)
+    separation: float | None = None  # the threshold that separates labelled rows best; None without both labels
 
     @classmethod
     def of(
         cls, values: np.ndarray, held_out: np.ndarray, labels: np.ndarray | None = None, *, by_views: bool
     ) -> TrainingScores:
-        """Views leave a training row out of its own score: all rows without a label calibrate.
+        """Choose the calibration rows.
 
-        With other scorers those do that some member held out (members, n) from training.
+        Views leave a training row out of its own score, so all unlabelled rows calibrate. With other scorers only rows
+        that some member held out from training do; `held_out` is (members, n).
         """
         calibrating = np.ones(len(values), bool) if labels is None else labels < 0
         if not by_views and (calibrating & held_out.any(axis=0)).any():
@@ -91,10 +96,10 @@ class TrainingScores:
 
     @classmethod
     def from_json(cls, document: dict[str, Any], values: np.ndarray, calibrating: np.ndarray) -> TrainingScores:
-        """Those of a saved model, `calibrating` as bits."""
+        """The training scores of a saved model, which has `calibrating` as packed bits."""
         marks = np.unpackbits(calibrating, count=len(values)).astype(bool)
         if not marks.any():
-            raise ValueError("no row calibrates")
+            raise ValueError("no calibration rows")
         separation = document["separation"]
         return cls(values, marks, bool(document["compressed"]), None if separation is None else float(separation))
 
@@ -104,23 +109,23 @@ class TrainingScores:
 
     @cached_property
     def calibration(self) -> np.ndarray:
-        """The scores that new rows are compared with, ascending."""
+        """The scores of the calibration rows, ascending."""
         return self.ordered if self.calibrating.all() else np.sort(self.values[self.calibrating])
 
     @cached_property
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """From scores to probabilities: straight between ascending scores, level beyond them."""
+        """Ascending scores and their probabilities, to interpolate between."""
         return probability_curve(self.ordered, self.compressed)
 
     def p_values(self, scores: np.ndarray) -> np.ndarray:
         return p_values(scores, self.calibration)
 
     def probability(self, scores: np.ndarray) -> np.ndarray:
-        """1 - q of each score, by the tail estimate within the training rows."""
+        """1 - q of each score, by the tail estimate of the training scores."""
         return np.asarray(np.interp(scores, *self.curve))
 
     def rarity(self, scores: np.ndarray, batch: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """p-values and probabilities 1 - q of rows: new ones with all scores of their `batch`, or training rows."""
+        """p-values and probabilities 1 - q: of new rows, given all scores of their batch, or else of training rows."""
         if batch is None:
             return at_least(scores, self.ordered).clip(1) / len(self.ordered), self.probability(scores)
         levels = adjusted_levels(batch, self.calibration)
@@ -132,10 +137,7 @@ class TrainingScores:
         return clear_threshold(self.ordered, self.compressed)
 
     def decide(self, method: Any, share: float | None = None) -> Decision:
-        """The decision of a method, or of a PyThresh object.
-
-        With labels of both kinds `auto` takes the threshold that separates them best.
-        """
+        """The decision by a method or a PyThresh object; `auto` takes the best separation of labels if there is one."""
         if not isinstance(method, str):
             return Decision(foreign_threshold(self.values, method), type(method).__name__)
         if method == AUTO:
@@ -147,8 +149,8 @@ class TrainingScores:
         if not np.isfinite(tau):
             rows = len(self.calibration)
             raise ValueError(
-                f"alarm_rate={share:g} flags nothing with {counted(rows, 'calibration row')}: p-values are at least "
-                f"1 in {rows + 1:,}; give a rate of at least {1 / (rows + 1):.2g}, "
+                f"alarm_rate={share:g} flags nothing with {counted(rows, 'calibration row')}: the lowest p-value is "
+                f"1 in {rows + 1:,}; use a rate of at least {1 / (rows + 1):.2g}, "
                 f"or train on {int(np.ceil(1 / share)):,} rows"
             )
         return Decision(tau, ALARM_RATE, share)
@@ -158,7 +160,7 @@ class TrainingScores:
 
 
 def p_values(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
-    """Conformal p-values: the share of ascending calibration scores and the row itself that are at least as high."""
+    """Conformal p-values: the share of scores, the ascending calibration scores and the row's own, at least as high."""
     return (1 + at_least(scores, calibration)) / (1 + len(calibration))
 
 
@@ -168,30 +170,30 @@ def at_least(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
 
 
 def adjusted_levels(batch: np.ndarray, calibration: np.ndarray) -> np.ndarray:
-    """Benjamini and Hochberg's q of a batch's rows, (n + 1,): by how many calibration scores are at least as high.
+    """Benjamini and Hochberg's q for a batch, (n + 1,), by the number of calibration scores at least as high.
 
-    Of all rows with q <= a, at most a share a is like the calibration rows, on average.
+    On average at most a share a of the rows with q <= a is like the calibration rows.
     """
     n = len(calibration)
-    rows = np.cumsum(np.bincount(at_least(batch, calibration), minlength=n + 1))  # of the batch, at least as rare
+    rows = np.cumsum(np.bincount(at_least(batch, calibration), minlength=n + 1))  # how many of the batch are as rare
     p = (1 + np.arange(n + 1)) / (1 + n)
     q = np.where(rows > 0, p * len(batch) / np.maximum(rows, 1), 1.0)
     return np.minimum.accumulate(np.minimum(q, 1.0)[::-1])[::-1]
 
 
 def adjusted(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
-    """The same for each row of the batch."""
+    """Benjamini and Hochberg's q of every row of a batch."""
     return np.asarray(adjusted_levels(scores, calibration)[at_least(scores, calibration)])
 
 
 def alarm_threshold(calibration: np.ndarray, rate: float) -> float:
-    """The score above which p-values by these ascending scores are at most `rate`; infinity where none can be."""
+    """The score above which p-values are at most `rate`; infinity if even the smallest p-value is larger."""
     allowed = int(np.floor(rate * (len(calibration) + 1) + 1e-9)) - 1  # calibration rows that may score as high
     return float(calibration[-1 - allowed]) if 0 <= allowed < len(calibration) else np.inf
 
 
 def discovery_threshold(scores: np.ndarray, calibration: np.ndarray, rate: float) -> float:
-    """The score above which the rows of a batch have q <= `rate`; the highest score where none has."""
+    """The score above which the rows of a batch have q <= `rate`; at least the highest score if none has."""
     flagged = adjusted(scores, calibration) <= rate
     ordinary = scores[~flagged]
     if not flagged.any():
@@ -200,41 +202,47 @@ def discovery_threshold(scores: np.ndarray, calibration: np.ndarray, rate: float
 
 
 def p_value_table(calibration: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ascending scores (k,) and p-values (k + 1,): that of a score is at the number of scores below it.
+    """Ascending scores (k,) and p-values (k + 1,); the number of scores below a score is the place of its p-value.
 
-    Of many calibration rows some stand for all, and p-values between them are rounded up.
+    Of many calibration rows the table holds a sample, between which p-values are rounded up.
     """
     n = len(calibration)
-    some = evenly_spaced_with_ends(np.arange(max(0, n - EXACT)), EXACT) if n > EXACT else np.arange(0)
-    knots = np.unique(calibration[np.concatenate([some, np.arange(max(0, n - EXACT), n)])])
+    sample = evenly_spaced_with_ends(calibration[: max(0, n - EXACT)], EXACT)
+    knots = np.unique(np.concatenate([sample, calibration[-EXACT:]]))
     higher = n - np.searchsorted(calibration, knots, side="right")
     return knots, np.concatenate([[1.0], (1 + higher) / (1 + n)])
 
 
 @dataclass(frozen=True)
 class Tail:
-    """The tail of ordinary scores, exponential in a power of the scores, fitted to their bulk."""
+    """The tail of ordinary scores: exponential in a power of the scores, fitted to their bulk."""
 
     middle: float  # the median, transformed
-    unit: float  # the distance over which an ordinary tail falls to 1/e
+    unit: float  # the distance over which the tail falls to 1/e
     compressed: bool  # whether scores are sign(z) log(1 + |z|)
 
     @classmethod
     def fit(cls, ordered: np.ndarray, compressed: bool) -> Tail:
         middle, high = _power(np.quantile(ordered, BULK), compressed)
         unit = (high - middle) / np.log((1 - BULK[0]) / (1 - BULK[1]))
-        if unit <= 0:  # four in ten rows score alike: the distinct scores above them tell
+        if unit <= 0:  # four in ten rows share a score: fit the distinct scores above it
             above = _power(np.unique(ordered[ordered > ordered[len(ordered) // 2]]), compressed)
             unit = float(np.median(above) - middle) / np.log(2) if len(above) else 1.0
         return cls(float(middle), float(unit), compressed)
 
     def p_values(self, scores: np.ndarray) -> np.ndarray:
-        """The share of ordinary rows expected at or above these scores; 1 in the lower half."""
+        """The share of ordinary rows expected at or above these scores; 1 for the lower half."""
         away = (_power(scores, self.compressed) - self.middle) / self.unit
         return np.where(away > 0, (1 - BULK[0]) * np.exp(-away.clip(0)), 1.0)
 
+    def q_values(self, ordered: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The distinct scores, ascending, and q at each: its p-value adjusted for all rows."""
+        at, first = np.unique(ordered, return_index=True)
+        n = len(ordered)
+        return at, np.minimum.accumulate(np.minimum(self.p_values(at) * n / (n - first), 1.0))
+
     def score(self, p: float) -> float:
-        """The score at which so many ordinary rows are expected, above the median."""
+        """The score above the median at or above which a share p of ordinary rows is expected."""
         y = self.middle + self.unit * np.log((1 - BULK[0]) / p)
         if not self.compressed:
             return float(y)
@@ -242,17 +250,16 @@ class Tail:
 
 
 def _power(scores: np.ndarray, compressed: bool) -> np.ndarray:
-    """The power of uncompressed scores, ((1 + |z|)^0.75 - 1) / 0.75 with their sign; other scores stay."""
+    """The power of the uncompressed scores z, ((1 + |z|)^0.75 - 1) / 0.75 with their sign; other scores as they are."""
     if not compressed:
         return scores
     return np.asarray(np.copysign(np.expm1(POWER * abs(scores).clip(0, LARGEST)) / POWER, scores))
 
 
 def probability_curve(ordered: np.ndarray, compressed: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Ascending scores (k,) and 1 - q at each within one file, q being the tail estimate adjusted for all its rows."""
+    """Ascending scores (k,) and 1 - q at each, q being the tail's p-value adjusted for all rows."""
     tail, n = Tail.fit(ordered, compressed), len(ordered)
-    at, first = np.unique(ordered, return_index=True)
-    q = np.minimum.accumulate(np.minimum(tail.p_values(at) * n / (n - first), 1.0))  # rows from `first` on are as high
+    at, q = tail.q_values(ordered)
     far = max(tail.score(LEAST_Q / n), np.nextafter(at[-1], np.inf))
     beyond = np.linspace(at[-1], far, 65)[1:]
     chosen = evenly_spaced_with_ends(np.arange(len(at)), KNOTS)
@@ -265,54 +272,51 @@ def probability_curve(ordered: np.ndarray, compressed: bool) -> tuple[np.ndarray
 
 
 def quantile_threshold(scores: np.ndarray, contamination: float) -> float:
-    """tau, above which the given share of the scores lies (exactly, unless scores tie at it)."""
+    """tau, above which the given share of the scores lies; fewer if scores tie at tau."""
     return float(np.quantile(scores, 1 - contamination))
 
 
 def clear_threshold(ordered: np.ndarray, compressed: bool) -> float:
-    """tau, above which at most a tenth of the rows is expected to be ordinary, by the tail of ascending scores.
-
-    At most half of the rows lie above it.
-    """
-    tail, n = Tail.fit(ordered, compressed), len(ordered)
-    at, first = np.unique(ordered, return_index=True)
-    is_clear = np.minimum.accumulate(tail.p_values(at) * n / (n - first)) <= CLEAR
+    """tau, above which at most a tenth of the rows are expected to be ordinary; at most half of the rows lie above."""
+    tail = Tail.fit(ordered, compressed)
+    at, q = tail.q_values(ordered)
+    is_clear = q <= CLEAR
     if not is_clear.any():
-        return max(float(at[-1]), tail.score(CLEAR / n))
+        return max(float(at[-1]), tail.score(CLEAR / len(ordered)))
     return float(at[max(int(is_clear.argmax()) - 1, 0)])
 
 
 def best_separation(scores: np.ndarray, labels: Any) -> float:
-    """tau with the highest F1 on the labelled rows (0 normal, 1 anomaly, -1 unknown), halfway to the next of them."""
+    """tau with the highest F1 on the labelled rows (0 normal, 1 anomaly, -1 unknown), halfway to the next lower one."""
     known = labels >= 0
     order = np.argsort(-scores[known], kind="stable")
     ordered, hits = scores[known][order], np.cumsum(labels[known][order])
     f1 = 2 * hits / (np.arange(1, len(ordered) + 1) + hits[-1])
-    f1[:-1][ordered[:-1] == ordered[1:]] = -1.0  # equal scores are on one side
+    f1[:-1][ordered[:-1] == ordered[1:]] = -1.0  # never splits equal scores
     best = int(f1.argmax())
     below = ordered[best + 1] if best + 1 < len(ordered) else np.quantile(scores, 0.5)
     return float(min(below + (ordered[best] - below) / 2, np.nextafter(ordered[best], -np.inf)))
 
 
 def budget_threshold(scores: np.ndarray, count: int) -> float:
-    """tau, above which at most `count` of the scores lie; the others are at or below it."""
+    """tau, above which at most `count` of the scores lie."""
     if count >= len(scores):
         return float(np.nextafter(scores.min(), -np.inf))
     return float(np.partition(scores, len(scores) - 1 - count)[len(scores) - 1 - count])
 
 
 def foreign_threshold(scores: np.ndarray, thresholder: Any) -> float:
-    """tau of a PyThresh object: between the highest row that it calls ordinary and the lowest that it does not.
+    """tau of a PyThresh object, halfway between the highest row it leaves and the lowest row it marks.
 
-    Where its marks do not follow the scores, as many rows lie above tau as it marked. One that fails, as some do where
-    scores are all alike, marks none, and that is logged.
+    If the marks do not follow the scores, as many rows lie above tau as it marked. If it fails, as some objects do on
+    equal scores, no row lies above tau and a warning is logged.
     """
     try:
         marked = np.asarray(thresholder.eval(scores.copy())).ravel() == 1
         if len(marked) != len(scores):
             raise ValueError(f"{len(marked)} marks for {len(scores)} scores")
-    except Exception as error:  # whatever a foreign object raises: a fitted model always decides
-        logger.warning("%s failed (%r): it marks no training row", type(thresholder).__name__, error)
+    except Exception as error:  # a foreign object may raise anything; fitting must not fail on it
+        logger.warning("%s failed (%r); no training row is flagged", type(thresholder).__name__, error)
         marked = np.zeros(len(scores), bool)
     if not marked.any():
         return float(scores.max())

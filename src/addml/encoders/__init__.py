@@ -1,4 +1,4 @@
-"""From rows into the metric space. An encoder is a kind of network; a network has the weights of all members."""
+"""Encoders: networks that map rows into the metric space."""
 
 from typing import Any
 
@@ -19,23 +19,27 @@ NETWORKS: dict[str, Any] = {
 
 
 class WrongModuleError(ValueError):
-    """A saved model needs a module that was not given, or another one; the message says what to give."""
+    """A saved model was loaded without its own torch module, or with a wrong one; the message says what to pass."""
 
 
 def from_plain(document: dict[str, Any], weights: np.ndarray, module: Any = None) -> Network:
-    """The network of a saved model; a user's own module is passed again. Raises an error where it does not fit."""
-    if (document["name"] == ModuleNetwork.name) != (module is not None):
-        own = "an encoder of your own, which no file holds: give it again in Python, load(path, encoder=...)"
-        raise WrongModuleError(f"the model has {own if module is None else 'no encoder of its own; leave encoder out'}")
-    if module is not None:
-        try:
-            return ModuleNetwork.from_plain(document, weights, module)
-        except (TypeError, ValueError) as error:
-            raise WrongModuleError(
-                f"encoder={module!r} is not the one that was saved: {error}; give that one"
-            ) from None
-    network: Network = NETWORKS[document["name"]].from_plain(document, weights)
-    return network
+    """The network of a saved model; a torch module of the user's own has to be passed again."""
+    has_module = document["name"] == ModuleNetwork.name
+    if has_module and module is None:
+        raise WrongModuleError(
+            "the model has an encoder of your own, whose code is not saved; pass it in Python: load(path, encoder=...)"
+        )
+    if module is None:
+        network: Network = NETWORKS[document["name"]].from_plain(document, weights)
+        return network
+    if not has_module:
+        raise WrongModuleError("the model has no encoder of its own; leave encoder out")
+    try:
+        return ModuleNetwork.from_plain(document, weights, module)
+    except (TypeError, ValueError) as error:
+        raise WrongModuleError(
+            f"encoder={module!r} is not the one that was saved: {error}; pass the saved one"
+        ) from None
 
 
 __all__ = ["ACTIVATIONS", "MLP", "Autoencoder", "AutoencoderNetwork", "Conv", "Encoder", "MLPNetwork", "ModuleNetwork"]

@@ -1,4 +1,4 @@
-"""Encoders, which are kinds of networks, and networks, which have weights: one flat buffer for all members."""
+"""Encoders, which choose a kind of network, and networks, which hold weights: one flat buffer for all members."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from addml.arrays import Array, as_like, namespace
+from addml.arrays import Array, as_like, column_sums, namespace, row_product
 from addml.parameters import WIDEST, Part, check_one_of, check_whole, check_widths
 
 
 class Activation(NamedTuple):
-    """An activation, which may work in place, and dL/d(input) from dL/d(output) and the output."""
+    """An activation, which may work in place, and its gradient from dL/d(output) and the output."""
 
     apply: Callable[[Array], Array]
     back: Callable[[Array, Array], Array]
@@ -38,44 +38,43 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 class Network(Protocol):
-    """Networks of E members that map flat rows of features into the metric space."""
+    """The networks of E members, which map flat rows of features into the metric space."""
 
     name: ClassVar[str]
 
     @property
     def weights(self) -> Array: ...  # (E, P)
     @property
-    def inputs(self) -> int: ...  # numbers of a flat row
+    def inputs(self) -> int: ...  # features of a flat row
     @property
     def outputs(self) -> int: ...  # dimensions of the metric space
     @property
-    def operations(self) -> int: ...  # multiplications and additions for one row of all members
+    def operations(self) -> int: ...  # multiplications and additions per row, for all members
     def with_weights(self, weights: Array) -> Network: ...
     def is_matrix(self) -> Array: ...  # (P,): 1 for weights that decay, 0 for biases
     def embed(self, x: Array) -> Array: ...  # rows (..., E or 1, b, inputs) -> (..., E, b, outputs)
-    def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]: ...  # and dL/dZ -> gradient (E, P)
+    def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]: ...  # Z; dL/dZ -> dL/d(weights) (E, P)
     def to_plain(self) -> dict[str, Any]: ...
 
 
 @dataclass(repr=False)
 class Encoder(Part, ABC):
-    """A kind of network, and its layers."""
+    """A kind of network and its layers."""
 
-    hidden: Sequence[int] | None = None  # widths of the hidden layers; None for the encoder's own
+    hidden: Sequence[int] | None = None  # None: the encoder's default
     metric_dim: int = 32
     activation: str = "tanh"
     output_activation: str = "tanh"
     name: ClassVar[str]
-    kind: ClassVar[str | None] = None  # of the rows that it is for, "images" or "series"; None for any
-    frozen: ClassVar[bool] = False  # whether it is not trained
-    learning_rate: ClassVar[float] = 1e-3  # unless the detector is given one
+    kind: ClassVar[str | None] = None  # the rows it encodes, "images" or "series"; None: any
+    frozen: ClassVar[bool] = False  # whether training leaves it as it is
+    learning_rate: ClassVar[float] = 1e-3  # default of the detector's parameter
     normal_ratio: ClassVar[float] = 2 / 3  # likewise
-    tolerance: ClassVar[float] = 0.0  # median scores up to which distillation keeps a row whatever that ratio
+    tolerance: ClassVar[float] = 0.0  # distillation keeps rows up to this many median scores, whatever that ratio
     largest_batch: ClassVar[int] = 2**30  # rows
-    rows_an_epoch: ClassVar[int | None] = None  # as many as there are
+    rows_an_epoch: ClassVar[int | None] = None  # None: all rows
 
     def check(self) -> None:
-        """Raise ValueError for a parameter that has no meaning."""
         check_one_of("activation", self.activation, ACTIVATIONS)
         check_one_of("output_activation", self.output_activation, ACTIVATIONS)
         if self.hidden is not None:
@@ -84,14 +83,18 @@ class Encoder(Part, ABC):
 
     @abstractmethod
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> Network:
-        """Untrained networks for rows of this shape, in float64, one for each generator."""
+        """Untrained float64 networks for rows of this shape, one per generator."""
 
     def widths(self, default: tuple[int, ...]) -> tuple[int, ...]:
         return default if self.hidden is None else tuple(map(int, self.hidden))
 
+    def activations(self, hidden: Sequence[int]) -> list[str]:
+        """The activation of every layer."""
+        return [self.activation] * len(hidden) + [self.output_activation]
+
 
 class Shape(NamedTuple):
-    """A matrix, or a bias, which is one row, in the flat buffer of the weights."""
+    """A matrix, or a bias as a single row, in the flat buffer of weights."""
 
     rows: int
     columns: int
@@ -106,7 +109,7 @@ class FlatNetwork(ABC):
     """Networks whose matrices and biases are views of one flat buffer (E, P)."""
 
     def __init__(self, *arguments: Any) -> None:
-        """What the layers look like, and the weights."""
+        """Takes the layout of the layers, as in `shapes_of`, then the weights."""
         *self._layout, self.weights = arguments
         self.shapes = self.shapes_of(*self._layout)
         self.parts = list(self.views(self.weights))
@@ -114,11 +117,11 @@ class FlatNetwork(ABC):
     @staticmethod
     @abstractmethod
     def shapes_of(*layout: Any) -> list[Shape]:
-        """The matrices and biases in the order in which they lie in the buffer."""
+        """The matrices and biases in the order of the buffer."""
 
     @classmethod
     def initial(cls, *arguments: Any) -> Self:
-        """Uniform Glorot weights and zero biases in float64; the last argument has one generator for each member."""
+        """Uniform Glorot weights and zero biases in float64; takes the layout, then one generator per member."""
         *layout, rngs = arguments
         members = []
         for rng in rngs:
@@ -131,23 +134,23 @@ class FlatNetwork(ABC):
 
     @classmethod
     def saved(cls, weights: np.ndarray, *layout: Any) -> Self:
-        """A saved network; raises ValueError where weights and layers do not agree."""
+        """A saved network; raises ValueError if its weights do not fit its layers."""
         expect_weights(weights, sum(shape.size for shape in cls.shapes_of(*layout)))
         return cls(*layout, weights)
 
     def with_weights(self, weights: Array) -> Self:
-        """The same layers with other weights: of other members, on another device, in another dtype."""
+        """The same layers with other weights, possibly of other members, on another device or in another dtype."""
         return type(self)(*self._layout, weights)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (*self._layout, self.weights)
 
     def is_matrix(self) -> Array:
-        """Which of the P weights belong to a matrix (1), not to a bias (0)."""
+        """Which of the P weights belong to a matrix (1) and which to a bias (0)."""
         return as_like(np.concatenate([np.full(shape.size, shape.fan_out > 0) for shape in self.shapes]), self.weights)
 
     def views(self, weights: Array) -> Iterator[Array]:
-        """The matrices and biases (E, rows, columns) that lie one after another in weights (E, P)."""
+        """The matrices and biases (E, rows, columns) in weights (E, P)."""
         start = 0
         for shape in self.shapes:
             end = start + shape.size
@@ -155,17 +158,39 @@ class FlatNetwork(ABC):
             start = end
 
 
-def zeros(shape: Sequence[int], like: Array) -> Array:
-    """Zeros of the kind, dtype and device of `like`."""
-    return np.zeros(shape, like.dtype) if isinstance(like, np.ndarray) else like.new_zeros(tuple(shape))
+Layer = tuple[Array, Array]  # a matrix (E, in, out) and a bias (E, 1, out)
 
 
-def by_layer(parts: Sequence[Array]) -> list[tuple[Array, Array]]:
-    """The matrix and the bias of each layer."""
-    return list(zip(parts[::2], parts[1::2], strict=True))
+class LayeredNetwork(FlatNetwork):
+    """Layers y = activation(x W + b), with gradients by hand; the layout ends with the layers' activations."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.activations: tuple[str, ...] = self._layout[-1]
+        self.layers = self.by_layer(self.weights)
+        self._acts = [ACTIVATIONS[name] for name in self.activations]
+
+    def by_layer(self, weights: Array) -> list[Layer]:
+        """The matrices and biases in weights, or in their gradient, (E, P)."""
+        parts = list(self.views(weights))
+        return list(zip(parts[::2], parts[1::2], strict=True))
+
+    def _layer(self, layer: int, x: Array, product: Callable[[Array, Array], Array] = row_product) -> Array:
+        matrix, bias = self.layers[layer]
+        y = product(x, matrix)
+        y += bias
+        return self._acts[layer].apply(y)
+
+    def _layer_back(self, layer: int, x: Array, y: Array, grad: Array, gradients: Sequence[Layer]) -> Array:
+        """Fill in the gradients of a layer from dL/dy; returns dL/dx, or None for the first layer."""
+        grad = self._acts[layer].back(grad, y)
+        matrix, bias = gradients[layer]
+        namespace(grad).matmul(x.mT, grad, out=matrix)
+        column_sums(grad, out=bias)
+        return grad @ self.layers[layer][0].mT if layer else None
 
 
 def expect_weights(weights: np.ndarray, count: int) -> None:
-    """The weights of a saved network must be float32 of shape (E, count)."""
+    """Raise ValueError unless the weights of a saved network are float32 (E, count)."""
     if weights.dtype != np.float32 or weights.ndim != 2 or weights.shape[1] != count or not len(weights):
         raise ValueError(f"encoder.weights is {weights.dtype} {weights.shape}, not float32 (n, {count})")

@@ -1,7 +1,7 @@
-"""The encoder for images: 3 x 3 convolutions that halve the picture, then one linear layer; gradients by hand.
+"""The encoder for images: 3 x 3 convolutions that halve the image, then one linear layer; gradients by hand.
 
-A convolution is a matrix product over the 3 x 3 neighbourhoods of every other pixel, so that one set of lines serves
-all members, NumPy and torch alike. Pictures lie channels last inside: a neighbourhood is nine copies of whole channels.
+A convolution is a matrix product over the 3 x 3 neighbourhoods of every other pixel, so that the same code serves all
+members, in NumPy and torch. Inside, images are channels-last: a neighbourhood is nine copies of all channels.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, column_sums, namespace, row_product
+from addml.arrays import Array, namespace, zeros
 from addml.compute import blas_threads, in_threads
-from addml.encoders.base import ACTIVATIONS, Encoder, FlatNetwork, Shape, by_layer, zeros
+from addml.encoders.base import ACTIVATIONS, Encoder, LayeredNetwork, Shape
 
 HIDDEN = (16, 32)
 ROWS_AT_ONCE = 32  # on the CPU
@@ -27,7 +27,7 @@ _Back = Callable[[Array], Array]  # from dL/dZ to the gradient of the weights
 
 
 class Size(NamedTuple):
-    """What goes into a layer, or comes out of it."""
+    """The size of a layer's input or output."""
 
     channels: int
     height: int
@@ -36,7 +36,13 @@ class Size(NamedTuple):
 
 @dataclass(repr=False)
 class Conv(Encoder):
-    """Convolutions over images; hidden are their channels, None is (16, 32)."""
+    """Convolutions over images, then a fully connected layer.
+
+    Parameters
+    ----------
+    hidden : the channels of the convolutions; None: (16, 32).
+    metric_dim, activation, output_activation : as in `MLP`.
+    """
 
     name: ClassVar[str] = "conv"
     kind: ClassVar[str | None] = "images"
@@ -44,11 +50,10 @@ class Conv(Encoder):
 
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> ConvNetwork:
         hidden = self.widths(HIDDEN)
-        activations = [self.activation] * len(hidden) + [self.output_activation]
-        return ConvNetwork.initial(shape, hidden, self.metric_dim, activations, rngs)
+        return ConvNetwork.initial(shape, hidden, self.metric_dim, self.activations(hidden), rngs)
 
 
-class ConvNetwork(FlatNetwork):
+class ConvNetwork(LayeredNetwork):
     """Convolutions and one linear layer for E members."""
 
     name: ClassVar[str] = "conv"
@@ -58,10 +63,8 @@ class ConvNetwork(FlatNetwork):
         self, shape: Sequence[int], channels: Sequence[int], outputs: int, activations: Sequence[str], weights: Array
     ) -> None:
         self.shape, self.channels, self.outputs = tuple(shape), tuple(channels), outputs
-        self.activations, self.sizes = tuple(activations), sizes(shape, channels)
-        super().__init__(self.shape, self.channels, outputs, self.activations, weights)
-        self.layers = by_layer(self.parts)  # matrices (E, in, out) and biases (E, 1, out)
-        self._acts = [ACTIVATIONS[name] for name in self.activations]
+        self.sizes = sizes(shape, channels)
+        super().__init__(self.shape, self.channels, outputs, tuple(activations), weights)
 
     @staticmethod
     def shapes_of(
@@ -74,13 +77,13 @@ class ConvNetwork(FlatNetwork):
 
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> ConvNetwork:
-        """The network that `to_plain` described, with these weights; raises ValueError where they do not agree."""
+        """The network described by `to_plain`; raises ValueError if the weights do not fit."""
         shape, channels, outputs = list(document["shape"]), list(document["channels"]), document["outputs"]
         activations = list(document["activations"])
         whole = all(type(number) is int and number > 0 for number in (*shape, *channels, outputs))
         known = whole and len(shape) == 3 and set(activations) <= set(ACTIVATIONS)
         if not known or len(activations) != len(channels) + 1:
-            raise ValueError(f"pictures {shape}, channels {channels}, {outputs} outputs with {activations}")
+            raise ValueError(f"images {shape}, channels {channels}, {outputs} outputs with {activations}")
         return cls.saved(weights, shape, channels, outputs, activations)
 
     def to_plain(self) -> dict[str, Any]:
@@ -99,40 +102,40 @@ class ConvNetwork(FlatNetwork):
         if isinstance(x, np.ndarray):
             return self._in_pieces(x, keep=False)[0]
         widest = max([KERNEL**2 * a.channels * b.height * b.width for a, b in pairwise(self.sizes)], default=1)
-        some = max(1, NUMBERS_ON_A_DEVICE // (len(self.weights) * widest))  # rows whose neighbourhoods fit
-        parts = [self._forward(x[:, start : start + some])[0] for start in range(0, x.shape[1], some)]
+        size = max(1, NUMBERS_ON_A_DEVICE // (len(self.weights) * widest))  # rows whose neighbourhoods fit in memory
+        parts = [self._forward(x[:, start : start + size])[0] for start in range(0, x.shape[1], size)]
         return namespace(x).concat(parts, axis=1)
 
     def forward(self, x: Array) -> tuple[Array, _Back]:
         return self._in_pieces(x) if isinstance(x, np.ndarray) else self._forward(x)
 
     def _in_pieces(self, x: np.ndarray, *, keep: bool = True) -> tuple[np.ndarray, _Back]:
-        """Embeddings, and the way back where it is to be kept.
+        """Embeddings and their backward function, which needs `keep`.
 
-        The CPU takes one member and a few rows at a time, which a core's cache holds, on as many threads as matrix
-        products may use. The sums do not depend on how many these are.
+        A piece is one member and a few rows, which fit a core's cache. Threads take different pieces; the sums do not
+        depend on their number.
         """
         members = [self.with_weights(self.weights[e : e + 1]) for e in range(len(self.weights))]
         starts = range(0, x.shape[1], ROWS_AT_ONCE)
         pieces = [(e, slice(start, start + ROWS_AT_ONCE)) for e in range(len(members)) for start in starts]
-        z, ways = np.empty((len(members), x.shape[1], self.outputs), x.dtype), dict[int, _Back]()
+        z, backs = np.empty((len(members), x.shape[1], self.outputs), x.dtype), dict[int, _Back]()
 
         def work(piece: int) -> None:
             e, rows = pieces[piece]
-            z[e, rows], way = members[e]._forward(x[e % len(x), rows][None])
+            z[e, rows], own_back = members[e]._forward(x[e % len(x), rows][None])
             if keep:
-                ways[piece] = way
+                backs[piece] = own_back
 
         def back(grad: Array) -> Array:
             parts = dict[int, Array]()
 
             def work(piece: int) -> None:
                 e, rows = pieces[piece]
-                parts[piece] = ways[piece](grad[e : e + 1, rows])
+                parts[piece] = backs[piece](grad[e : e + 1, rows])
 
             in_threads(work, len(pieces), blas_threads.allowed)
             gradient = np.zeros_like(self.weights)
-            for piece, (e, _) in enumerate(pieces):  # in order, as a sum in another one rounds otherwise
+            for piece, (e, _) in enumerate(pieces):  # in a fixed order, so that the sum rounds the same
                 gradient[e] += parts[piece][0]
             return gradient
 
@@ -140,10 +143,10 @@ class ConvNetwork(FlatNetwork):
         return z, back
 
     def _forward(self, x: Array) -> tuple[Array, _Back]:
-        """The same for all members and rows at once."""
+        """Embeddings and their backward function, for all members and rows at once."""
         rows, inputs, outputs = x.shape[1], [], []
-        pictures = x.reshape(len(x), rows, *self.shape)
-        pixels = np.moveaxis(pictures, 2, -1) if isinstance(x, np.ndarray) else pictures.movedim(2, -1)
+        images = x.reshape(len(x), rows, *self.shape)
+        pixels = np.moveaxis(images, 2, -1) if isinstance(x, np.ndarray) else images.movedim(2, -1)
         for layer, size in enumerate(self.sizes[:-1]):
             inputs.append(neighbourhoods(pixels, size))  # (E or 1, b h w, 9 c)
             outputs.append(self._layer(layer, inputs[-1]))
@@ -153,31 +156,21 @@ class ConvNetwork(FlatNetwork):
         outputs.append(self._layer(len(self.channels), inputs[-1]))
         return outputs[-1], lambda grad: self._back(inputs, outputs, grad)
 
-    def _layer(self, layer: int, x: Array) -> Array:
-        matrix, bias = self.layers[layer]
-        y = row_product(x, matrix)
-        y += bias
-        return self._acts[layer].apply(y)
-
     def _back(self, inputs: list[Array], outputs: list[Array], grad: Array) -> Array:
-        xp, (members, rows) = namespace(grad), grad.shape[:2]
-        gradient = xp.empty_like(self.weights)
-        layers = by_layer(list(self.views(gradient)))
-        for layer in reversed(range(len(self._acts))):
-            grad = self._acts[layer].back(grad, outputs[layer])
-            matrix, bias = layers[layer]
-            xp.matmul(inputs[layer].mT, grad, out=matrix)
-            column_sums(grad, out=bias)
+        members, rows = grad.shape[:2]
+        gradient = namespace(grad).empty_like(self.weights)
+        gradients = self.by_layer(gradient)
+        for layer in reversed(range(len(self.layers))):
+            grad = self._layer_back(layer, inputs[layer], outputs[layer], grad, gradients)
+            if 0 < layer < len(self.channels):
+                grad = pixel_gradient(grad, rows, self.sizes[layer])
             if layer:
-                grad = grad @ self.layers[layer][0].mT
-                if layer < len(self.channels):
-                    grad = pixels_of(grad, rows, self.sizes[layer])
                 grad = grad.reshape(members, -1, self.sizes[layer].channels)
         return gradient
 
 
 def sizes(shape: Sequence[int], channels: Sequence[int]) -> list[Size]:
-    """The size of a picture before every convolution and after the last; each one halves it, rounding up."""
+    """The size of an image before every convolution and after the last; each one halves it, rounding up."""
     found = [Size(*shape)]
     for count in channels:
         found.append(Size(count, (found[-1].height + 1) // STRIDE, (found[-1].width + 1) // STRIDE))
@@ -185,7 +178,7 @@ def sizes(shape: Sequence[int], channels: Sequence[int]) -> list[Size]:
 
 
 def neighbourhoods(pixels: Array, size: Size) -> Array:
-    """The 3 x 3 neighbourhoods of every other pixel, (E, b h w, 9 c), of pictures (E, b, height, width, c)."""
+    """The 3 x 3 neighbourhoods (E, b h w, 9 c) of every other pixel of images (E, b, height, width, c)."""
     framed = zeros((*pixels.shape[:2], *_framed(size)), pixels)
     framed[:, :, PAD:-PAD, PAD:-PAD] = pixels
     parts = [framed[place] for place in _places(size)]
@@ -193,22 +186,22 @@ def neighbourhoods(pixels: Array, size: Size) -> Array:
     return found.reshape(len(found), -1, len(parts) * size.channels)
 
 
-def pixels_of(found: Array, rows: int, size: Size) -> Array:
-    """The way back from neighbourhoods: what all of them hold of a pixel added up, (E, b, height, width, c)."""
-    framed = zeros((len(found), rows, *_framed(size)), found)
-    found = found.reshape(len(found), rows, (size.height + 1) // STRIDE, -1, KERNEL**2, size.channels)
+def pixel_gradient(grad: Array, rows: int, size: Size) -> Array:
+    """The gradient of pixels (E, b, height, width, c) from that of `neighbourhoods`: a sum over those of a pixel."""
+    framed = zeros((len(grad), rows, *_framed(size)), grad)
+    grad = grad.reshape(len(grad), rows, (size.height + 1) // STRIDE, -1, KERNEL**2, size.channels)
     for k, place in enumerate(_places(size)):
-        framed[place] += found[..., k, :]
+        framed[place] += grad[..., k, :]
     return framed[:, :, PAD:-PAD, PAD:-PAD]
 
 
 def _framed(size: Size) -> tuple[int, int, int]:
-    """The shape of a picture with a frame around it."""
+    """The shape of a padded image, channels last."""
     return size.height + 2 * PAD, size.width + 2 * PAD, size.channels
 
 
 def _places(size: Size) -> Iterator[tuple[slice, ...]]:
-    """Where the first, second, ... ninth pixels of all neighbourhoods lie in a framed picture."""
+    """The slices of a padded image that hold the first, second, ... ninth pixels of all neighbourhoods."""
     high, wide = (side + side % STRIDE for side in size[1:])
     for i, j in product(range(KERNEL), repeat=2):
         yield slice(None), slice(None), slice(i, i + high, STRIDE), slice(j, j + wide, STRIDE)

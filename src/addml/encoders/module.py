@@ -16,36 +16,36 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module
 
-ALIKE = 1e-3  # of the largest embedding: what other devices and versions of torch may change
+ALIKE = 1e-3  # of the largest embedding: differences that devices and versions of torch may cause
 
 
 class ModuleNetwork:
-    """E networks of one module: each has the module's parameters, one after another, as its row of weights (E, P)."""
+    """E networks of one module; a row of the weights (E, P) holds one network's parameters, flattened."""
 
     name: ClassVar[str] = "module"
     inputs = property(lambda self: math.prod(self.shape))
-    operations = property(lambda self: 2 * math.prod(self.weights.shape))  # two a weight, about
+    operations = property(lambda self: 2 * math.prod(self.weights.shape))  # about two per weight
 
     def __init__(self, module: Module, shape: Sequence[int], weights: Array) -> None:
-        """The module takes rows (b, *shape) and gives embeddings (b, w)."""
+        """The module maps rows (b, *shape) to embeddings (b, w)."""
         self.module, self.shape, self.weights = module, tuple(shape), weights
         self.outputs = _outputs(module, self.shape)
 
     @classmethod
     def build(cls, given: Any, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> ModuleNetwork:
-        """Networks that start from a module as it is, or from modules that `given` makes, one for each generator."""
+        """One network per generator, from copies of a module or from calls of what makes modules."""
         made = [_made(given, rng) for rng in rngs]
         return cls(made[0], shape, np.stack([_flat(module) for module in made]).astype(np.float64))
 
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray, given: Any) -> ModuleNetwork:
-        """The encoder of a saved model, whose code the user passes again; raises ValueError if they do not agree."""
+        """The encoder of a saved model, from the user's code; raises ValueError if that has changed."""
         module = _made(given, np.random.default_rng(0))
         expect_weights(weights, len(_flat(module)))
         encoder = cls(module, tuple(document["shape"]), weights)
         ours, theirs = encoder.answers(), np.array(document["answers"])
         if ours.shape != theirs.shape or (abs(ours - theirs) > ALIKE * max(1e-6, abs(theirs).max())).any():
-            raise ValueError("it makes other embeddings of the same numbers than the encoder that was saved")
+            raise ValueError("it computes other embeddings than the saved encoder")
         return encoder
 
     def with_weights(self, weights: Array) -> ModuleNetwork:
@@ -54,17 +54,17 @@ class ModuleNetwork:
         return changed
 
     def is_matrix(self) -> Array:
-        """Which of the P weights decay (1): those learned that belong to a parameter of two dimensions or more."""
+        """Which of the P weights decay (1): trainable ones of a parameter with two dimensions or more."""
         parts = self.module.parameters()
         marks = [np.full(part.numel(), part.ndim > 1 and part.requires_grad) for part in parts]
         return as_like(np.concatenate(marks), self.weights)
 
     def to_plain(self) -> dict[str, Any]:
-        """What a file says of the module; its code is the user's."""
+        """The description in a model file, which holds no code."""
         return {"name": self.name, "module": type(self.module).__qualname__, "shape": list(self.shape)}
 
     def answers(self) -> np.ndarray:
-        """What every member makes of a row that is always the same, (E, w): another module answers otherwise."""
+        """Every member's embedding (E, w) of a fixed row, by which another module is recognised."""
         row = np.linspace(-1, 1, self.inputs, dtype=np.float32)[None, None]
         return np.asarray(np.nan_to_num(to_numpy(self.embed(row))[:, 0], posinf=0.0, neginf=0.0))
 
@@ -92,7 +92,7 @@ class ModuleNetwork:
         return (out.numpy() if isinstance(x, np.ndarray) else out), back
 
     def _embed(self, weights: Tensor, x: Tensor) -> Tensor:
-        """Embeddings (E, b, w) of flat rows x, (E or 1, b, d), by networks with these weights (E, P)."""
+        """Embeddings (E, b, w) of flat rows x (E or 1, b, d) with these weights (E, P)."""
         import torch
         from torch.func import functional_call
 
@@ -109,17 +109,14 @@ class ModuleNetwork:
 
 
 def _tensor(x: Any) -> Tensor:
-    """An array as a tensor, in the same memory."""
+    """An array as a tensor that shares its memory."""
     import torch
 
     return torch.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) else x
 
 
 def _made(given: Any, rng: np.random.Generator) -> Module:
-    """A copy of the module, or a new one, whose random numbers are the member's own.
-
-    It has no layer in which rows depend on each other: a row's score must not depend on the rows beside it.
-    """
+    """A copy of the module, or a new one drawn from the member's generator; refuses layers that mix rows."""
     import torch
     from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -130,16 +127,18 @@ def _made(given: Any, rng: np.random.Generator) -> Module:
             torch.manual_seed(int(rng.integers(2**63)))
             module = given()
     if not isinstance(module, torch.nn.Module):
-        raise ValueError(f"encoder={given!r} made {type(module).__name__}; give a torch.nn.Module or what makes one")
+        raise ValueError(
+            f"encoder={given!r} returned {type(module).__name__}; pass a torch.nn.Module or a callable that returns one"
+        )
     for name, layer in module.named_modules():
         if isinstance(layer, _BatchNorm) and (layer.training or layer.running_mean is None):
             raise ValueError(
-                f"the layer {name!r} of the encoder is {type(layer).__name__}, which makes a row depend on the rows "
-                "beside it; freeze it with .eval(), or use GroupNorm or LayerNorm"
+                f"the encoder's layer {name!r} ({type(layer).__name__}) makes a row depend on its batch; "
+                "freeze it with .eval(), or use GroupNorm or LayerNorm"
             )
     if not any(part.requires_grad for part in module.parameters()):
-        raise ValueError("the encoder has no parameters to learn")
-    return module.float().eval()  # no dropout: the closeness of two rows must not be chance
+        raise ValueError("the encoder has no trainable parameters; add or unfreeze some")
+    return module.float().eval()  # eval: with dropout, distances would be random
 
 
 def _flat(module: Module) -> np.ndarray:
@@ -147,7 +146,7 @@ def _flat(module: Module) -> np.ndarray:
 
 
 def _outputs(module: Module, shape: Sequence[int]) -> int:
-    """The width w of what the module gives for rows of this shape, each of them by itself."""
+    """The width w of the module's embeddings of rows of this shape; raises ValueError if it cannot be an encoder."""
     import torch
 
     rows = torch.linspace(-1, 1, 2 * math.prod(shape)).reshape(2, *shape)
@@ -158,12 +157,12 @@ def _outputs(module: Module, shape: Sequence[int]) -> int:
         raise ValueError(f"the encoder cannot take rows of shape (b, {', '.join(map(str, shape))}): {error}") from None
     if not isinstance(z, torch.Tensor) or z.ndim != 2 or len(z) != 2:
         given = tuple(z.shape) if isinstance(z, torch.Tensor) else type(z).__name__
-        raise ValueError(f"the encoder gives {given} for two rows; embeddings (2, w) are wanted")
+        raise ValueError(f"the encoder returns {given} for two rows; it must return embeddings (2, w)")
     if any(one.shape != z[:1].shape for one in alone):
-        raise ValueError(f"the encoder gives {tuple(alone[0].shape)} for one row; embeddings (1, w) are wanted")
+        raise ValueError(f"the encoder returns {tuple(alone[0].shape)} for one row; it must return an embedding (1, w)")
     if bool((abs(z - torch.cat(alone)) > ALIKE * abs(z).max().clip(1e-6)).any()):
         raise ValueError(
-            "the encoder makes other embeddings of two rows together than of each alone: by chance, or because a row "
-            "depends on the rows beside it, as in layers that take rows for steps; give those batch_first=True"
+            "the encoder embeds two rows together otherwise than each alone: it is random, or a row depends on its "
+            "batch, as in recurrent layers without batch_first=True"
         )
     return int(z.shape[1])

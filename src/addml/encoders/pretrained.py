@@ -1,4 +1,4 @@
-"""Features of photographs from EfficientNet-Lite0, trained on ImageNet: frozen, and shipped with the package."""
+"""Features of photographs from EfficientNet-Lite0, trained on ImageNet; frozen and shipped with the package."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from addml.encoders.base import Encoder
 
 FILE = Path(__file__).with_name("efficientnet_lite0.onnx")  # made by benchmarks/convert_weights.py
 SHA256 = "db6bf56f013b78e5a944c658bcbb77a3a45a0adcb62bae8f742d78d06aecd447"
-LEVELS = ("fine", "coarse")  # outputs of that file: features of two blocks
+LEVELS = ("fine", "coarse")  # outputs of that file: the features of two blocks
 CHANNELS, STRIDES = (40, 112), (8, 16)
-SIDE = 256  # pixels; smaller images are enlarged to about this
-TILE, CONTEXT = 512, 96  # pixels of a tile of a larger image, and those around it that its features see
+SIDE = 256  # pixels; smaller images are enlarged to about this size
+TILE, CONTEXT = 512, 96  # pixels of a large image's tile, and around it what its features depend on
 MISSING = "encoder='pretrained' needs onnxruntime and pillow: pip install 'addml[pretrained]'"
 
 
 def is_installed() -> bool:
-    """Whether the packages of the extra are there."""
+    """Whether the packages of the extra `pretrained` are installed."""
     return all(importlib.util.find_spec(name) is not None for name in ("onnxruntime", "PIL"))
 
 
 class Pretrained(Encoder):
-    """EfficientNet-Lite0, which is not trained further; for images of one or three channels."""
+    """EfficientNet-Lite0, not trained further, for images of one or three channels."""
 
     name: ClassVar[str] = "pretrained"
     kind: ClassVar[str | None] = "images"
     frozen: ClassVar[bool] = True
 
     def __init__(self) -> None:
-        """Nothing can be chosen."""
+        """There are no parameters."""
 
     def check(self) -> None:
         if not is_installed():
@@ -50,13 +50,13 @@ class Pretrained(Encoder):
 
 
 class PretrainedNetwork:
-    """Maps images to the mean features of two blocks; `patches` gives them place by place."""
+    """Maps images to the mean features of two blocks; `patches` returns them place by place."""
 
     name: ClassVar[str] = "pretrained"
-    operations = property(lambda self: 10_000 * self.size[0] * self.size[1])  # for one image, about
+    operations = property(lambda self: 10_000 * self.size[0] * self.size[1])  # approximately
 
     def __init__(self, shape: tuple[int, ...], weights: Array) -> None:
-        """Shape is (channels, height, width); weights are (E, 0), as nothing is learned."""
+        """Takes the shape (channels, height, width) of images; weights are (E, 0), as nothing is learned."""
         if shape[0] not in (1, 3):
             raise ValueError(f"images have {shape[0]} channels; encoder='pretrained' takes 1 (grey) or 3 (RGB)")
         self.shape, self.weights = tuple(shape), weights
@@ -66,13 +66,13 @@ class PretrainedNetwork:
 
     @property
     def levels(self) -> tuple[tuple[int, int, int], ...]:
-        """Channels, height and width of each block's features."""
+        """The channels, height and width of each block's features."""
         height, width = self.size
         return tuple((c, height // s, width // s) for c, s in zip(CHANNELS, STRIDES, strict=True))
 
     @property
     def is_tiled(self) -> bool:
-        """Whether images are so large that the network sees a part at a time."""
+        """Whether images are so large that the network takes them tile by tile."""
         return self.size == self.shape[1:] and max(self.size) > 2 * TILE
 
     @classmethod
@@ -97,28 +97,26 @@ class PretrainedNetwork:
         return self.embed(x), lambda grad: self.weights * 0
 
     def embed(self, x: Array) -> Array:
-        pooled = self.patches(x)
-        starts = np.cumsum([0, *(math.prod(level) for level in self.levels)])
-        parts = [
-            pooled[..., start : start + math.prod(level)].reshape(*pooled.shape[:-1], level[0], -1).mean(axis=-1)
-            for start, level in zip(starts, self.levels, strict=False)
-        ]
-        z = np.concatenate(parts, axis=-1)
+        patches = self.patches(x)
+        ends = np.cumsum([math.prod(level) for level in self.levels])
+        blocks = zip(np.split(patches, ends[:-1], axis=-1), self.levels, strict=True)
+        means = [block.reshape(*block.shape[:-1], level[0], -1).mean(axis=-1) for block, level in blocks]
+        z = np.concatenate(means, axis=-1)
         return as_like(np.repeat(z, len(self.weights) // z.shape[-3], axis=-3), x)
 
     def patches(self, x: Array) -> np.ndarray:
-        """The features (..., sum of levels) of flat images (..., d): one image at a time, so that each has its bits."""
+        """The features (..., sum of levels) of flat images (..., d), one image at a time for the same bits."""
         images = to_numpy(x).reshape(-1, *self.shape)
-        found = np.empty((len(images), sum(math.prod(level) for level in self.levels)), np.float32)
+        features = np.empty((len(images), sum(math.prod(level) for level in self.levels)), np.float32)
 
         def work(place: int) -> None:
-            found[place] = np.concatenate([part.ravel() for part in self._features(images[place])])
+            features[place] = np.concatenate([block.ravel() for block in self._features(images[place])])
 
         in_threads(work, len(images), blas_threads.allowed)
-        return found.reshape(*x.shape[:-1], found.shape[1])
+        return features.reshape(*x.shape[:-1], features.shape[1])
 
     def _features(self, image: np.ndarray) -> list[np.ndarray]:
-        """The features of both blocks of one image; tile by tile, with the pixels around it, where it is large."""
+        """The features of both blocks of one image; a large image is taken in tiles with the pixels around them."""
         if not self.is_tiled:
             return _run(image, self.size)
         whole = [np.empty(level, np.float32) for level in self.levels]
@@ -136,15 +134,15 @@ class PretrainedNetwork:
 
 
 def _run(image: np.ndarray, size: tuple[int, ...]) -> list[np.ndarray]:
-    wanted = np.array([1, len(image), *size], np.int64)
-    return [part[0] for part in _session().run(LEVELS, {"images": image[None], "size": wanted})]
+    target = np.array([1, len(image), *size], np.int64)
+    return [part[0] for part in _session().run(LEVELS, {"images": image[None], "size": target})]
 
 
 def shipped_network() -> bytes:
-    """The ONNX file, after checking that it is the one that was shipped."""
+    """The ONNX file, checked against its hash."""
     document = FILE.read_bytes()
     if hashlib.sha256(document).hexdigest() != SHA256:
-        raise ValueError(f"{FILE}: is damaged (its SHA-256 is not {SHA256[:12]}...); install addml again")
+        raise ValueError(f"{FILE} is damaged (its SHA-256 is not {SHA256[:12]}...); install addml again")
     return document
 
 
@@ -155,6 +153,6 @@ def _session() -> Any:
     import onnxruntime  # type: ignore[import-untyped]
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1  # threads take different images
+    options.intra_op_num_threads = options.inter_op_num_threads = 1  # our own threads take different images
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(shipped_network(), options, providers=["CPUExecutionProvider"])

@@ -1,8 +1,8 @@
-"""The paper's encoder of windows of a series: recurrent layers, with their gradients through time by hand.
+"""The paper's encoder for windows of a series: recurrent layers, with backpropagation through time by hand.
 
-With hidden=() the states of one recurrent layer are the metric space, as in the paper. Otherwise the layers of `hidden`
-states each are followed by a fully connected one, as the paper allows. Products are taken in tiles, so that a row gets
-the same bits among any number of rows.
+With hidden=() the states of one recurrent layer are the embedding, as in the paper. Otherwise a fully connected layer
+follows the recurrent layers, which the paper allows. Products are taken in tiles, so that the bits of a row do not
+depend on the other rows.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from addml.arrays import Array, column_sums, namespace, row_product
-from addml.encoders.base import ACTIVATIONS, Encoder, FlatNetwork, Shape, zeros
+from addml.arrays import Array, column_sums, contiguous, namespace, row_product, zeros
+from addml.encoders.base import ACTIVATIONS, Encoder, FlatNetwork, Shape
 from addml.parameters import check_one_of
 
 POOLINGS = ("last", "mean")
 HIDDEN = (64,)
-TILE = 16  # rows of one product: a step that arrives alone is one tile, and gets the bits it gets among thousands
+TILE = 16  # rows of one product: a single step of a stream is one tile and has the same bits as among thousands
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What a recurrent network looks like."""
+    """The layers of a recurrent network."""
 
     window: int
     channels: int
@@ -41,9 +41,16 @@ class Layout:
 
 @dataclass(repr=False)
 class Recurrent(Encoder):
-    """Recurrent layers over the steps of a window; hidden=None is (64,)."""
+    """Recurrent tanh layers over the steps of a window, then a fully connected layer unless hidden=().
 
-    pooling: str = "mean"  # of the states over a window, or the "last" one, which is the paper's
+    Parameters
+    ----------
+    hidden : the states of each recurrent layer; None: (64,).
+    metric_dim, output_activation : as in `MLP`.
+    pooling : "mean" of a window's states, or the "last" state, as in the paper.
+    """
+
+    pooling: str = "mean"
     name: ClassVar[str] = "recurrent"
     kind: ClassVar[str | None] = "series"
 
@@ -51,7 +58,7 @@ class Recurrent(Encoder):
         super().check()
         check_one_of("pooling", self.pooling, POOLINGS)
         if self.activation != "tanh":
-            raise ValueError(f"activation={self.activation!r}: the recurrence is made with tanh; leave it out")
+            raise ValueError(f"activation={self.activation!r}: recurrent layers use tanh; leave activation out")
 
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> RecurrentNetwork:
         (window, channels), hidden = shape, self.widths(HIDDEN)
@@ -60,10 +67,9 @@ class Recurrent(Encoder):
 
 
 class RecurrentNetwork(FlatNetwork):
-    """Layers that go through a window (steps, channels) of a series, for E members.
+    """Recurrent layers over windows (steps, channels) of a series, for E members.
 
-    The last state of the top one, or the mean of its states, comes out, and goes through a dense layer where states are
-    hidden.
+    The last state of the top layer, or the mean of its states, is the embedding, or the input of the dense layer.
     """
 
     name: ClassVar[str] = "recurrent"
@@ -85,7 +91,7 @@ class RecurrentNetwork(FlatNetwork):
 
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> RecurrentNetwork:
-        """The network that `to_plain` described, with these weights; raises ValueError where they do not agree."""
+        """The network described by `to_plain`; raises ValueError if the weights do not fit."""
         own = {name: value for name, value in document.items() if name != "name"}
         layout = Layout(**{**own, "hidden": tuple(own["hidden"])})
         whole = (layout.window, layout.channels, layout.metric_dim, *layout.hidden)
@@ -117,7 +123,7 @@ class RecurrentNetwork(FlatNetwork):
         return self.finish(total / self.layout.window if self.mean else total)
 
     def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:
-        sequences = [self._steps(x)]  # the windows, then the states of each layer, zeros before the first step
+        sequences = [self._steps(x)]  # the windows, then the states of each layer, which begin with zeros
         for parts in self.layers:
             below = sequences[-1] if len(sequences) == 1 else sequences[-1][:, 1:]
             states = zeros((len(self.weights), below.shape[1] + 1, below.shape[2], parts[1].shape[1]), below)
@@ -129,11 +135,11 @@ class RecurrentNetwork(FlatNetwork):
         return z, lambda grad: self._back(grad, pooled, z, sequences)
 
     def _steps(self, x: Array) -> Array:
-        """Flat windows (E or 1, b, d) as sequences (E or 1, steps, b, channels), each step in one piece."""
-        return _in_one_piece(x.reshape(*x.shape[:2], self.layout.window, self.layout.channels).swapaxes(1, 2))
+        """Flat windows (E or 1, b, d) as sequences (E or 1, steps, b, channels), each step contiguous."""
+        return contiguous(x.reshape(*x.shape[:2], self.layout.window, self.layout.channels).swapaxes(1, 2))
 
     def finish(self, pooled: Array, rows: int | None = None) -> Array:
-        """Embeddings (E, b, w) from what came out of the layers, of the first rows alone where so many are said."""
+        """Embeddings (E, b, w) from pooled states, of the first `rows` only if given."""
         if self.dense is None:
             return pooled[:, :rows]
         z = product(pooled, self.dense[0])[:, :rows]
@@ -154,18 +160,18 @@ class RecurrentNetwork(FlatNetwork):
             flat = inner.reshape(*inner.shape[:1], -1, inner.shape[-1])
             seen, before = (part.reshape(len(part), flat.shape[1], -1) for part in (below, states[:, :-1]))
             gradients = [seen.mT @ flat, before.mT @ flat, column_sums(flat), *gradients]
-            above = product(inner, _in_one_piece(parts[0].mT)) if place else None
+            above = product(inner, contiguous(parts[0].mT)) if place else None
         return namespace(grad).concatenate([part.reshape(len(part), -1) for part in gradients], 1)
 
 
 # One layer --------------------------------------------------------------------------------------------------
 
-Parts = Sequence[Array]  # the matrices of one layer: U (E, c, w), V (E, w, w), the bias
+Parts = Sequence[Array]  # of one layer: U (E, c, w), V (E, w, w) and the bias (E, 1, w)
 
 
 def product(x: Array, matrix: Array) -> Array:
-    """Rows x (E or 1, ..., b, k) times matrices (E, k, n), or (E, 1, k, n) where the rows are tiles: (E, ..., b, n)."""
-    if matrix.ndim > 3 or x.shape[1:-1] == (TILE,):  # tiles already, or one
+    """Rows x (E or 1, ..., b, k) times matrices (E, k, n), or (E, 1, k, n) for rows in tiles: (E, ..., b, n)."""
+    if matrix.ndim > 3 or x.shape[1:-1] == (TILE,):  # already in tiles
         return row_product(x, matrix)
     b, k = x.shape[-2:]
     rows = (-1, TILE, k) if isinstance(x, np.ndarray) and b % TILE == 0 else (-1, k)
@@ -175,7 +181,7 @@ def product(x: Array, matrix: Array) -> Array:
 
 
 def seen_by(x: Array, parts: Parts) -> Array:
-    """What a layer sees of its input x (E or 1, b, c): U x + b, (E, b, w)."""
+    """The input's part of a layer's states, U x + b (E, b, w), for x (E or 1, b, c)."""
     seen = product(x, parts[0])
     seen += parts[2]
     return seen
@@ -189,8 +195,8 @@ def next_state(seen: Array, h: Array, parts: Parts) -> Array:
 
 
 def _through_time(above: Array, states: Array, parts: Parts) -> Array:
-    """dL/d(U x + V h + b) of every step (E, steps, b, w) from dL/dh that comes from above, and the states."""
-    inner, turned = namespace(above).zeros_like(above), _in_one_piece(parts[1].mT)
+    """dL/d(U x + V h + b) of every step (E, steps, b, w), from the states and the layer above's part of dL/dh."""
+    inner, turned = namespace(above).zeros_like(above), contiguous(parts[1].mT)
     grad = 0.0
     for step in reversed(range(above.shape[1])):
         slope = states[:, step + 1] ** 2
@@ -200,7 +206,3 @@ def _through_time(above: Array, states: Array, parts: Parts) -> Array:
         inner[:, step] = slope
         grad = product(slope, turned)
     return inner
-
-
-def _in_one_piece(x: Array) -> Array:
-    return np.ascontiguousarray(x) if isinstance(x, np.ndarray) else x.contiguous()

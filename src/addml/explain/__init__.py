@@ -1,4 +1,4 @@
-"""Why a row is unusual: what each column contributes to its score, and that in words."""
+"""Why a row is unusual: the contribution of each column to its score, and reasons in words."""
 
 from addml.explain.attribution import Nearest, attributions, baseline_row, contributions_of, nearest
 from addml.explain.contributions import columns_of

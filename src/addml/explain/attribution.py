@@ -1,7 +1,7 @@
-"""What each column contributes to a score, and the training rows that a row is compared with.
+"""What each column contributes to a score; the training rows most like a row; what was expected of a series.
 
-The views' scores are divided exactly (contributions.py). For other scorers a row walks to the baseline, column by
-column, and every column contributes what the score falls by on its step.
+Scores by views are split exactly (contributions.py). Other scorers are explained by replacement: the columns of a row
+take the values of a baseline one after the other, and each contributes the drop of the score at its turn.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from addml.arrays import column_medians, to_numpy
-from addml.compute import in_threads
 from addml.distances import cross_distances
+from addml.encoders import MLPNetwork, Network
 from addml.explain.contributions import (
     SeriesContext,
     columns_of,
-    displacements,
     explained,
     features_by_column,
+    in_blocks,
+    sums_by_column,
     views_of,
     window_contributions,
 )
@@ -32,25 +33,25 @@ from addml.scoring.patches import resized
 from addml.scoring.windows import WindowViews
 
 ROWS_AT_ONCE = 1024
-ALONE = 6  # columns that walk alone
-ALONE_WHERE_CHEAP = 64
-PATCHES_ALONE = 16  # of an image, where they lie counts more than time
-GROUPS = 3  # of the columns behind them, each larger than the one before
+SINGLE_COLUMNS = 6  # replaced one by one; the others are replaced in GROUPS, each larger than the one before
+SINGLE_COLUMNS_CHEAP = 64  # with scorers that take constant time
+SINGLE_PATCHES = 16  # of an image, where location matters more than time
+GROUPS = 3
 TINY = np.finfo(np.float32).tiny
 
 
 class Nearest(NamedTuple):
-    """Training rows most like each row, the most alike first: their places and how far they lie, (n, k) each."""
+    """The training rows most like each row, nearest first: their places and distances, (n, k) each."""
 
     rows: np.ndarray
     distances: np.ndarray
 
 
 def baseline_row(rows: np.ndarray, origins: Sequence[int]) -> np.ndarray:
-    """The features (d',) of the typical row of rows (n, d').
+    """The features (d',) of a typical row, from rows (n, d').
 
-    A column of one feature takes its median. Medians of several, as of a category with no level over one half,
-    may be no value at all: such a column takes the values of the row nearest to them.
+    A column of one feature takes its median. The medians of several features may belong to no value, as for a category
+    without a majority level: such a column takes the values of the row nearest to its medians.
     """
     typical: np.ndarray = column_medians(rows).astype(np.float32)
     for features in features_by_column(origins):
@@ -61,20 +62,17 @@ def baseline_row(rows: np.ndarray, origins: Sequence[int]) -> np.ndarray:
 
 
 def kept_by_most(kept: list[np.ndarray], train: list[np.ndarray], rows: int) -> np.ndarray:
-    """The training rows that at least half of the members which train on them keep at the end.
-
-    Where there is no such row, as each member keeps a few, those that most keep.
-    """
+    """Rows kept by at least half of the members that train on them; if there are none, those kept by the most."""
     votes, seen = (sum(np.bincount(ids, minlength=rows) for ids in lists) for lists in (kept, train))
     share = votes / np.maximum(seen, 1)
     return np.flatnonzero(share >= min(0.5, share.max()))
 
 
 def baseline_of(model: Model, kept: np.ndarray, scores: np.ndarray, ordinary: float) -> np.ndarray:
-    """The features (d',) of the row that contributions are counted from, by kept training rows (m, d').
+    """The features (d',) of the baseline, from kept training rows (m, d') and their scores (m,).
 
-    That is the row of their medians, or, where it is stranger than an `ordinary` row (between two clusters, say), the
-    one of the lowest score: a real row that nobody would ask about.
+    The typical row of these, unless it scores above `ordinary` (as between two clusters): then the one with the lowest
+    score, a real row that nobody would question.
     """
     baseline = baseline_row(kept, columns_of(model))
     if model.scores(baseline[None], "cpu", 1)[0] <= ordinary:
@@ -83,10 +81,7 @@ def baseline_of(model: Model, kept: np.ndarray, scores: np.ndarray, ordinary: fl
 
 
 def nearest(model: Model, features: np.ndarray, k: int) -> Nearest:
-    """The k examples of the model nearest to each row with these features, in the metric space of all members.
-
-    A distance is the mean over members of the Euclidean one, in deviations of the examples from their middle.
-    """
+    """The k examples nearest to each row of features, by mean distance over members in units of their spread."""
 
     def embedded(rows: np.ndarray) -> np.ndarray:  # (E, n, w)
         z = model.embeddings(rows, "cpu", 1).astype(np.float64)
@@ -107,15 +102,16 @@ def nearest(model: Model, features: np.ndarray, k: int) -> Nearest:
 
 
 def contributions_of(model: Model, rows: Rows, places: np.ndarray, device: str, threads: int) -> np.ndarray:
-    """Contributions (m, columns) to the scores of the rows at these places; of images maps (m, height, width)."""
+    """Contributions (m, columns) to the scores of the rows at these places; for images, maps (m, height, width)."""
     if model.scorer.on_patches:
         assert model.form is not None
         return np.stack([resized(one, model.form.shape[1:]) for one in model.maps(rows.take(places), threads)])
-    if isinstance(rows, WindowRows) and isinstance(views_of(model), WindowViews):
-        return window_contributions(model, rows, places, device, threads)
-    incomplete, series = model.incomplete(rows), None
-    if isinstance(rows, WindowRows) and views_of(model) is not None:
+    views, series = views_of(model), None
+    if isinstance(rows, WindowRows) and views is not None:
+        if isinstance(views, WindowViews):
+            return window_contributions(model, rows, places, device, threads)
         series = SeriesContext.of(model, rows, places, device, threads)
+    incomplete = model.incomplete(rows)
     incomplete = None if incomplete is None else incomplete[places]
     codes = None if rows.groups is None else rows.groups[places]
     found = attributions(model, rows.take(places), model.baseline, threads, incomplete, series, groups=codes)
@@ -136,43 +132,58 @@ def attributions(
     origins: Sequence[int] | None = None,
     groups: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Contributions (m, columns), float64, of the columns that the model uses to rows of features (m, d').
+    """Contributions (m, columns), float64, of the columns in use to the scores of rows of features (m, d').
 
-    In the rows marked in `incomplete` (m,), and in the baseline that they walk to, embeddings are neutral. Windows that
-    are scored by views need their `series`. `origins` are the columns of the features, where the model does not know.
+    Rows marked `incomplete` (m,) have neutral embeddings, and so does the baseline that they are compared with.
+    Windows scored by views need their `series`. `origins` holds the column of each feature; default: the model's.
     """
+    origins = origins or columns_of(model)
     if views_of(model) is not None:
-        return explained(model, rows, origins or columns_of(model), threads, series, groups).contributions
-    walks = _Walks(model, baseline, origins or columns_of(model))
-    result = np.empty((len(rows), len(walks.features)))
+        return explained(model, rows, origins, threads, series, groups).contributions
+    replacement = _Replacement(model, baseline, origins)
+    result = np.empty((len(rows), len(replacement.features)))
     incomplete = np.zeros(len(rows), bool) if incomplete is None else incomplete
 
-    def work(part: int) -> None:
-        chosen = slice(part * walks.block, (part + 1) * walks.block)
-        result[chosen] = walks.contributions(rows[chosen], incomplete[chosen])
+    def work(block: slice) -> None:
+        result[block] = replacement.contributions(rows[block], incomplete[block])
 
-    in_threads(work, -(-len(rows) // walks.block), min(threads, model.scorer.max_threads))
+    in_blocks(work, len(rows), replacement.block, model, threads)
     return result
 
 
-def steps(columns: int, alone: int) -> np.ndarray:
-    """Where the steps of a walk begin, and its end: the first columns one by one, the others in growing groups."""
-    alone = min(columns, alone)
-    rest = columns - alone
-    ends = alone + np.round(rest * np.arange(1, GROUPS + 1) ** 2 / GROUPS**2).astype(np.int64)
-    return np.unique(np.concatenate([np.arange(alone + 1), ends]))
+def steps(columns: int, single: int) -> np.ndarray:
+    """Where the steps of a replacement begin, and its end: the first columns one by one, then growing groups."""
+    single = min(columns, single)
+    rest = columns - single
+    ends = single + np.round(rest * np.arange(1, GROUPS + 1) ** 2 / GROUPS**2).astype(np.int64)
+    return np.unique(np.concatenate([np.arange(single + 1), ends]))
 
 
-class _Walks:
-    """Walks of blocks of rows, all of one shape, so that no row's result depends on the others."""
+def displacements(
+    rows: np.ndarray, baseline: np.ndarray, network: Network, features: Sequence[np.ndarray]
+) -> np.ndarray:
+    """About how far each column moves each row from the baseline, (m, columns): in the first layer and by itself."""
+    weights, away = np.ones(network.inputs, np.float32), abs(rows - baseline)
+    if isinstance(network, MLPNetwork):
+        weights = (np.asarray(network.layers[0][0], np.float32) ** 2).sum(axis=(0, 2))
+    result = np.zeros((len(rows), len(features)))
+    for moved in (away**2 * weights, away):
+        totals = sums_by_column(moved, features)
+        result += totals / np.maximum(totals.sum(axis=1, keepdims=True), TINY)
+    return result
+
+
+class _Replacement:
+    """Gives columns the values of the baseline, in blocks of one shape: no row's result depends on the others."""
 
     def __init__(self, model: Model, baseline: np.ndarray, origins: Sequence[int]) -> None:
         self.model, self.ready, self.block = model, model.scorer_ready("cpu"), model.block("cpu")
         self.baseline, self.column = baseline, np.asarray(origins, np.int64)
         self.features = features_by_column(origins)
-        cheap = isinstance(model.scorer, (Center, Dissimilarity))  # in constant time
-        alone = ALONE if model.form is None else PATCHES_ALONE
-        self.edges = steps(len(self.features), ALONE_WHERE_CHEAP if cheap else alone)
+        single = SINGLE_COLUMNS if model.form is None else SINGLE_PATCHES
+        if isinstance(model.scorer, (Center, Dissimilarity)):
+            single = SINGLE_COLUMNS_CHEAP
+        self.edges = steps(len(self.features), single)
         scores = self._member_scores(np.repeat(baseline[None], self.block, axis=0), None)[:, :1]
         self.whole, self.neutral = (model.combine(scores, np.array([flag]))[0] for flag in (False, True))
 
@@ -205,14 +216,14 @@ class _Walks:
 
 
 def _shared(first: np.ndarray, last: np.ndarray, out: np.ndarray, order: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Contributions of columns from scores (b, steps + 1) along both walks, a group's divided by how far out it is."""
-    falls = (first[:, :-1] - first[:, 1:] + last[:, 1:] - last[:, :-1]) / 2
+    """Contributions of columns from scores (b, steps + 1) in both directions; a group is split by displacement."""
+    drops = (first[:, :-1] - first[:, 1:] + last[:, 1:] - last[:, :-1]) / 2
     ordered = np.take_along_axis(out, order, axis=1)
     sizes = np.diff(edges)
     totals = np.repeat(np.add.reduceat(ordered, edges[:-1], axis=1), sizes, axis=1)
     shares = np.where(totals > 0, ordered / np.maximum(totals, TINY), 1 / np.repeat(sizes, sizes))
     result = np.empty_like(ordered)
-    np.put_along_axis(result, order, np.repeat(falls, sizes, axis=1) * shares, axis=1)
+    np.put_along_axis(result, order, np.repeat(drops, sizes, axis=1) * shares, axis=1)
     return result
 
 
@@ -220,31 +231,25 @@ def _shared(first: np.ndarray, last: np.ndarray, out: np.ndarray, order: np.ndar
 
 NEAREST = 10  # windows whose middle 80% are the band
 QUANTILES = (0.1, 0.5, 0.9)
-FAR = 3.0  # deviations: farther values count as so far, so that a broken channel does not choose the neighbours
-LEAST = 0.05  # deviations that a channel is from its neighbours at least
+FAR = 3.0  # deviations: farther values are clipped, so that a broken channel does not choose the neighbours
+LEAST = 0.05  # deviations: the least distance of a channel from its neighbours
 WINDOWS_AT_ONCE = 256
 
 
 def expected_bands(model: Model, rows: WindowRows, steps: np.ndarray | None = None) -> np.ndarray | None:
-    """Low end, median and high end (3, k, channels) of what is expected at some steps, or at all; in their units.
-
-    Steps are taken by windows, end to end; None where the model keeps no training windows.
-    """
+    """Expected low end, median and high end (3, k, channels) at some or all steps; None without training windows."""
     found = _expected(model, rows, np.arange(len(rows)) if steps is None else steps)
     return None if found is None else found[0]
 
 
 def channel_distances(model: Model, rows: WindowRows, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """How far each channel is from what is expected of it at some steps, (k, channels), in deviations; and what is.
-
-    None where the model keeps no training windows.
-    """
+    """Deviations from expected values at some steps, and these values, (k, channels); None without training windows."""
     found = _expected(model, rows, steps)
     return None if found is None else (abs(rows.windows.steps[steps] - found[1]), found[0][1])
 
 
 def _expected(model: Model, rows: WindowRows, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """The bands of some steps in their units, and the medians as features."""
+    """The bands of some steps in their units, and the medians as features; windows end to end cover the steps."""
     examples, form = model.examples, model.form
     if form is None or not len(examples.rows):
         return None
@@ -265,9 +270,9 @@ def _expected(model: Model, rows: WindowRows, steps: np.ndarray) -> tuple[np.nda
 
 
 def _nearest_windows(seen: np.ndarray, examples: np.ndarray) -> np.ndarray:
-    """The examples (R, d) nearest to each window (k, length, channels), (k, NEAREST); broken channels count little.
+    """The examples (R, d) nearest to each window (k, length, channels), (k, NEAREST).
 
-    Channels weigh by how far the neighbours found before are from them, compared with the middle channel.
+    Each round lowers the weights of channels that were far from the neighbours, as a broken channel is.
     """
     channels, weight = seen.shape[2], np.ones((len(seen), 1, seen.shape[2]), np.float32)
     for _ in range(1 if channels == 1 else 3):

@@ -1,4 +1,4 @@
-"""Why rows are flagged, in words: which columns to name for a row, and rows with the same reasons."""
+"""Reasons in words: which columns make a row unusual, what to say of their values, and rows with the same reasons."""
 
 from __future__ import annotations
 
@@ -16,28 +16,29 @@ from addml.explain.attribution import attributions
 from addml.explain.contributions import explained, features_by_column, views_of
 from addml.model import Model
 from addml.preprocessing.profile import CLOCK, CODE, MOST, ColumnProfile
-from addml.text import figure, shortened
+from addml.text import figure, python_value, shortened
 
 FAR_OUTSIDE = 2.0  # half widths of the middle 90 % of a column from its centre
-LEADING = 3  # columns that a reason names together, at most
-MATTERS = 0.1  # of the score: less is not worth a word
-WIDE = 24  # columns of a row that are looked at for a reason
-CORRELATED = 0.6  # at least, of columns that are named together
-FEWEST, WIDEST = 20, 2000  # rows and columns of which correlations are looked at
-GROSS = 6.0  # half widths of the middle 90 % from its centre, from which a value is named before others that add more
-CLEAR = 0.5  # of the first reason: a second one that carries so much leads with it
+GROSS = 6.0  # half widths: a value so far out is named before others that add more
+MAX_NAMED = 3  # columns in one reason
+MIN_SHARE = 0.1  # of the score: columns that add less are not named
+CLEAR = 0.5  # of the first reason's share: a second one that adds so much is nearly as important
+MAX_CANDIDATES = 24  # columns of a row considered for a reason
+CORRELATED = 0.6  # least correlation of columns that are named together
+FEWEST, WIDEST = 20, 2000  # at least so many rows and at most so many columns for correlations
 NOT_SIMILAR, AS_A_WHOLE = "no other row has similar values of {}", "unusual as a whole, mostly in {}"
 UNCOMMON, TOGETHER = "somewhat uncommon values of {}", "unusual combination of {}"
 BY_VIEW = {"columns": NOT_SIMILAR, "distilled": NOT_SIMILAR, "space": AS_A_WHOLE, "tails": UNCOMMON}
 WHOLE, NOTHING = "unusual as a whole", "nothing unusual"
 
 GroupProfiles = tuple[Sequence[Sequence[ColumnProfile]], np.ndarray]  # of each group; the group of each row
+Phrase = tuple[str, str]  # with the value and without it: "1230, far above the usual 30", "unusually high"
 
 
 class Reason(NamedTuple):
     """Columns that make a row unusual: one, or up to three that are named together; none if nothing is unusual."""
 
-    columns: tuple[str, ...]  # the one that contributes most first
+    columns: tuple[str, ...]  # largest contribution first
     share: float  # of the row's score
     words: str  # "amount 1230, far above the usual 30"
     summary: str  # the same without the row's values: "amount unusually high"
@@ -64,38 +65,35 @@ def reasons(
     most: int = 3,
     threads: int = 1,
 ) -> Reasons:
-    """Why each row is unusual: the most important reasons first, at most so many.
+    """Why each row is unusual: at most `most` reasons, the most important ones first.
 
-    Rows (m, d') and baseline (d',) are features, origins the column of each feature, and `profiles` has one entry for
-    each column. `values` are the raw values of the rows by column, None if missing, and `texts` those in columns of
-    numbers, null elsewhere. Numbers are compared with the profiles of their groups, `within`, if there are groups.
+    Rows (m, d') and baseline (d',) are features, `origins` holds the column of each feature, `profiles` one entry for
+    each column. `values` are the raw values by column, None if missing; `texts` are the texts in number columns, null
+    elsewhere. Rows of groups are compared with the profiles of their groups, `within`.
     """
     views = views_of(model)
     if views is not None:
         found = explained(model, rows, origins, threads, groups=groups)
         shares, strange = found.shares, found.scores > 0
-        said = [BY_VIEW[views.views[view]] for view in found.view]
+        templates = [BY_VIEW[views.views[view]] for view in found.view]
     else:
         added = attributions(model, rows, baseline, threads, origins=origins)
-        above = added.sum(axis=1, keepdims=True)  # the score of the baseline
+        above = added.sum(axis=1, keepdims=True)  # the score minus that of the baseline
         shares, strange = np.divide(added, above, where=above > 0, out=np.zeros(added.shape)), above[:, 0] > 0
-        said = [TOGETHER] * len(rows)
+        templates = [TOGETHER] * len(rows)
     within = within or ([profiles], np.zeros(len(rows), np.int64))
-    explainer = _Rows(shares.clip(0), strange, said, *within, values, texts or {}, correlated(model, origins))
-    order = np.lexsort((-shares, explainer.away <= FAR_OUTSIDE), axis=1)[:, : max(WIDE, most)]  # those far out first
-    return [explainer.reasons(row, columns, most) for row, columns in enumerate(order.tolist())]
+    table = _Table(shares.clip(0), strange, templates, *within, values, texts or {}, correlated(model, origins))
+    order = np.lexsort((-shares, table.away <= FAR_OUTSIDE), axis=1)[:, : max(MAX_CANDIDATES, most)]  # far out first
+    return [table.reasons(row, columns, most) for row, columns in enumerate(order.tolist())]
 
 
 def reason_texts(found: Sequence[Sequence[Reason]]) -> pa.Array:
-    """The words of each row in one text, empty if there are none."""
+    """The reasons of each row as one text; empty without reasons."""
     return pa.array(["; ".join(reason.words for reason in of_row) for of_row in found], pa.string())
 
 
 def correlated(model: Model, origins: Sequence[int]) -> np.ndarray:
-    """Which columns go up and down together (columns, columns): 1, or -1 where one goes down as the other goes up.
-
-    Among the training rows that the model keeps, by the first feature of each column; 0 where it keeps none.
-    """
+    """The signs of strong correlations (columns, columns) among the examples, 0 for weak ones or too few examples."""
     first = [int(own[0]) for own in features_by_column(origins)]
     known = model.examples.features
     if len(known) < FEWEST or known.shape[1] != len(origins) or len(first) > WIDEST:
@@ -107,13 +105,22 @@ def correlated(model: Model, origins: Sequence[int]) -> np.ndarray:
     return np.where(abs(together) >= CORRELATED, np.sign(together), 0).astype(np.int8)
 
 
+class _Candidate(NamedTuple):
+    """Columns that one reason may name."""
+
+    columns: list[int]  # the leading one first
+    share: float  # of those that would be named
+    largest: float  # share of a single column
+    away: float  # of the farthest column
+
+
 @dataclass
-class _Rows:
-    """Rows with the share of each column in their scores, their values, and how these compare with the profiles."""
+class _Table:
+    """Rows with their values, the share of each column in their scores, and how values compare with the profiles."""
 
     shares: np.ndarray  # (m, columns)
     strange: np.ndarray  # (m,)
-    said: Sequence[str]  # of each row about columns that are unusual together
+    templates: Sequence[str]  # of each row, for columns that are unusual together
     profiles: Sequence[Sequence[ColumnProfile]]  # of each group
     group: np.ndarray  # (m,)
     values: Mapping[str, Any]
@@ -122,9 +129,7 @@ class _Rows:
 
     def __post_init__(self) -> None:
         self.names = [one.column for one in self.profiles[0]]
-        self.side = np.zeros(
-            self.shares.shape, np.int64
-        )  # 1 for a number above the middle 90 % of its column, -1 below it
+        self.side = np.zeros(self.shares.shape, np.int64)  # of the middle 90 %: 1 above, -1 below, 0 within
         self.away = np.zeros(self.shares.shape)  # from the centre of the middle 90 %, in half widths of it
         for column, profile in enumerate(self.profiles[0]):
             if profile.kind == "number" and not profile.form:
@@ -136,60 +141,50 @@ class _Rows:
                 self.away[:, column] = np.nan_to_num(abs(numbers - (high + low) / 2) / half)
 
     def reasons(self, row: int, columns: Sequence[int], most: int) -> tuple[Reason, ...]:
-        """Columns whose values are unusual by themselves, by their share, then the others that matter in one reason.
-
-        A number far out and three columns that are led together are always named, others from a tenth of the score on.
-        """
-        shares, away = self.shares[row].tolist(), self.away[row].tolist()
-        led = self._led(row, columns, shares)
-        part = {first: sum([shares[one] for one in own[:LEADING]]) for first, own in led.items()}
-        largest = {first: max([shares[one] for one in own]) for first, own in led.items()}
-        out = {first: max([away[one] for one in own]) for first, own in led.items()}
-        enough = [first for first in led if self.strange[row] and part[first] >= MATTERS]
-        as_a_whole = bool(self.strange[row]) and not enough  # no column by itself
-        named = [one for one in led if one in enough or out[one] > FAR_OUTSIDE or len(led[one]) >= LEADING]
-        phrases = {first: phrase for first in named if (phrase := self._phrase(row, first, unusual))}
-        found = {
-            first: self._unusual(row, led[first][:LEADING], part[first], phrases[first])
-            for first in sorted(phrases, key=lambda one: -largest[one])
-        }
-        chosen = [first for first in led if shares[first] > 0] if as_a_whole else named
-        ordinary = sorted((first for first in chosen if first not in found), key=lambda one: -part[one])[:LEADING]
+        """One reason for each unusual value, by share, then one for the ordinary values that matter."""
+        candidates, is_strange = self._candidates(row, columns), bool(self.strange[row])
+        enough = [one for one in candidates if is_strange and one.share >= MIN_SHARE]
+        as_a_whole = is_strange and not enough  # no column stands out
+        always = [one for one in candidates if one.away > FAR_OUTSIDE or len(one.columns) >= MAX_NAMED]
+        named = [one for one in candidates if one in enough or one in always]
+        found = {}
+        for one in sorted(named, key=lambda one: -one.largest):
+            if phrase := self._phrase(row, one.columns[0], unusual):
+                found[one.columns[0]] = self._unusual(row, one, phrase)
+        chosen = [one for one in candidates if self.shares[row, one.columns[0]] > 0] if as_a_whole else named
+        ordinary = sorted((one for one in chosen if one.columns[0] not in found), key=lambda one: -one.share)
         ranked = list(found.values())
         if ordinary:
-            said = AS_A_WHOLE if as_a_whole else self.said[row]
-            ranked.append(self._together(row, ordinary, sum(part[one] for one in ordinary), said))
+            ranked.append(self._together(row, ordinary[:MAX_NAMED], AS_A_WHOLE if as_a_whole else self.templates[row]))
         elif as_a_whole and not found:
             return (Reason((), 1.0, WHOLE, WHOLE),)
-        farthest = max(out, key=out.__getitem__)
-        if farthest in found and out[farthest] > FAR_OUTSIDE:
-            reason = found[farthest]  # first if it is gross, else last if it is not among those to be said
-            if out[farthest] > GROSS and largest[farthest] >= CLEAR * max(largest.values()):
-                ranked = [reason, *(one for one in ranked if one is not reason)]
-            elif most > 1 and reason not in ranked[:most]:
-                ranked[most - 1] = reason
+        farthest = max(candidates, key=lambda one: one.away)
+        if farthest.away > FAR_OUTSIDE and farthest.columns[0] in found:
+            is_first = farthest.away > GROSS and farthest.largest >= CLEAR * max(one.largest for one in candidates)
+            ranked = _promoted(ranked, found[farthest.columns[0]], most, is_first=is_first)
         return tuple(ranked[:most]) or (Reason((), 0.0, NOTHING, NOTHING),)
 
-    def _led(self, row: int, columns: Sequence[int], shares: Sequence[float]) -> dict[int, list[int]]:
-        """The columns that share a reason, by the first of them.
-
-        A column leads those after it that correlate with it and lie beyond their usual values as it does. Of those
-        that lie within and add little, the first three may be named.
-        """
-        side, found, within = self.side[row].tolist(), dict[int, list[int]](), 0
+    def _candidates(self, row: int, columns: Sequence[int]) -> list[_Candidate]:
+        """Columns in this order, joined if they moved together; of ordinary ones that add little, the first three."""
+        side, shares, away = (of[row].tolist() for of in (self.side, self.shares, self.away))
+        joined, within = dict[int, list[int]](), 0  # by the leading column
         for column in columns:
             leader = column
             if side[column]:
-                leaders = (own for own in found if self.correlated[own, column] * side[own] * side[column] > 0)
+                leaders = (own for own in joined if self.correlated[own, column] * side[own] * side[column] > 0)
                 leader = next(leaders, column)
-            elif shares[column] < MATTERS:
+            elif shares[column] < MIN_SHARE:
                 within += 1
-            if within <= LEADING or side[column]:
-                found.setdefault(leader, []).append(column)
+            if within <= MAX_NAMED or side[column]:
+                joined.setdefault(leader, []).append(column)
+        found = []
+        for own in joined.values():
+            parts = [shares[column] for column in own]
+            found.append(_Candidate(own, sum(parts[:MAX_NAMED]), max(parts), max(away[column] for column in own)))
         return found
 
     def _phrase(self, row: int, column: int, how: Callable[[ColumnProfile, Any], Phrase | None]) -> Phrase | None:
-        """What there is to say of a value, behind the column's name; None for nothing."""
+        """What there is to say of a value, after the column's name; None for nothing."""
         name = self.names[column]
         text = self.texts[name][row].as_py() if name in self.texts else None
         profile = self.profiles[self.group[row]][column]
@@ -197,24 +192,34 @@ class _Rows:
         found = how(profile, self.values[name][row]) if text is None else not_a_number
         return found and (f"{name} {found[0]}", f"{name} {found[1]}")
 
-    def _unusual(self, row: int, columns: Sequence[int], share: float, phrase: Phrase) -> Reason:
-        """The reason of a column, which goes on with those it leads."""
+    def _unusual(self, row: int, candidate: _Candidate, phrase: Phrase) -> Reason:
+        """The reason of a column and of those that moved with it."""
         words, summary = phrase
-        names = tuple(self.names[one] for one in columns)
+        names = tuple(self.names[one] for one in candidate.columns[:MAX_NAMED])
         others = [f"{name} {figure(float(self.values[name][row]), 3)}" for name in names[1:]]
         words = f"{words}, and with it {' and '.join(others)}" if others else words
-        return Reason(names, min(share, 1.0), words, summary)
+        return Reason(names, min(candidate.share, 1.0), words, summary)
 
-    def _together(self, row: int, columns: Sequence[int], share: float, said: str) -> Reason:
+    def _together(self, row: int, candidates: Sequence[_Candidate], template: str) -> Reason:
         """One reason for columns whose values are ordinary by themselves."""
-        names, share = tuple(self.names[one] for one in columns), min(share, 1.0)
+        columns, share = [one.columns[0] for one in candidates], min(sum(one.share for one in candidates), 1.0)
+        names = tuple(self.names[one] for one in columns)
         if len(columns) > 1:
             in_order = [self.names[one] for one in sorted(columns)]
-            return Reason(names, share, said.replace("{}", and_list(names)), said.replace("{}", and_list(in_order)))
-        how = partial(unusual_together, said="somewhat uncommon") if said == UNCOMMON else unusual_together
+            return Reason(names, share, *(template.replace("{}", and_list(own)) for own in (names, in_order)))
+        how = partial(unusual_together, summary="somewhat uncommon") if template == UNCOMMON else unusual_together
         phrase = self._phrase(row, columns[0], how)
         assert phrase is not None
         return Reason(names, share, *phrase)
+
+
+def _promoted(ranked: list[Reason], reason: Reason, most: int, *, is_first: bool) -> list[Reason]:
+    """The reasons with one of them moved to the front, or at least among the first `most`."""
+    if is_first:
+        return [reason, *(one for one in ranked if one is not reason)]
+    if most > 1 and reason not in ranked[:most]:
+        return [*ranked[: most - 1], reason]
+    return ranked
 
 
 def and_list(names: Sequence[str]) -> str:
@@ -228,10 +233,7 @@ Grouped = tuple[tuple[str, ...], str, tuple[int, ...]]  # columns, words, places
 
 
 def groups(found: Sequence[Sequence[Reason]]) -> tuple[Grouped, ...]:
-    """Rows of which the same is said first, at least two rows each, the largest group first.
-
-    That is the first reason, and the second where it counts nearly as much.
-    """
+    """Groups of rows with the same first reason, and the same second one if nearly as important; the largest first."""
     leads = {
         row: [reason.summary for reason in of_row[:2] if reason.share >= CLEAR * of_row[0].share]
         for row, of_row in enumerate(found)
@@ -244,9 +246,9 @@ def groups(found: Sequence[Sequence[Reason]]) -> tuple[Grouped, ...]:
         alike.setdefault(key, []).append(row)
     grouped = []
     for key, rows in sorted(alike.items(), key=lambda one: -len(one[1])):
-        said = [reason for reason in found[rows[0]] if reason.summary in key]
-        columns = dict.fromkeys(column for reason in said for column in reason.columns)
-        grouped.append((tuple(columns), "; ".join(reason.summary for reason in said), tuple(rows)))
+        shared = [reason for reason in found[rows[0]] if reason.summary in key]
+        columns = dict.fromkeys(column for reason in shared for column in reason.columns)
+        grouped.append((tuple(columns), "; ".join(reason.summary for reason in shared), tuple(rows)))
     return tuple(one for one in grouped if len(one[2]) > 1)
 
 
@@ -254,18 +256,14 @@ def groups(found: Sequence[Sequence[Reason]]) -> tuple[Grouped, ...]:
 
 RARE, RARE_BESIDE = 0.05, 0.1  # a rare level has under 5 %, and under a tenth of the commonest level's share
 UNCOMMON_BESIDE = 0.25  # an uncommon one under a quarter of it
-FAR = 2.0  # times the usual number, or a part as small
+FAR = 2.0  # times the usual number, or that fraction of it
 LONGEST = 40  # characters of a level
 WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
-# Texts that follow the column's name, with the value and without it: "1230, far above the usual 30", "unusually high".
-Phrase = tuple[str, str]
-
-
 def unusual(profile: ColumnProfile, value: Any) -> Phrase | None:
     """What is unusual about a value by itself; None for an ordinary one."""
-    value = _plain(value)
+    value = _known(value)
     if value is None:
         return ("is missing", "is missing") if profile.gaps < 0.5 else None
     if profile.kind == "number":
@@ -279,18 +277,15 @@ def unusual(profile: ColumnProfile, value: Any) -> Phrase | None:
     return found
 
 
-def unusual_together(profile: ColumnProfile, value: Any, said: str = "unusual given the other columns") -> Phrase:
-    """The phrase about an ordinary value that does not fit the rest of its row."""
-    value = _plain(value)
-    return f"{'missing' if value is None else _shown(profile, value)}, {said}", said
+def unusual_together(profile: ColumnProfile, value: Any, summary: str = "unusual given the other columns") -> Phrase:
+    """The phrase for an ordinary value that does not fit the rest of its row."""
+    value = _known(value)
+    return f"{'missing' if value is None else _shown(profile, value)}, {summary}", summary
 
 
-def _plain(value: Any) -> Any:
-    """NumPy's and Arrow's scalars as Python's own; None for NaN and NaT, which differ from themselves."""
-    if isinstance(value, np.generic):
-        value = value.item()
-    elif isinstance(value, pa.Scalar):
-        value = value.as_py()
+def _known(value: Any) -> Any:
+    """The Python value; None for NaN and NaT, which differ from themselves."""
+    value = python_value(value)
     return None if value != value else value
 
 
@@ -316,11 +311,11 @@ def _number_phrase(profile: ColumnProfile, number: float) -> Phrase | None:
         return f"{figure(number, 3)}, usually not negative", "negative"
     side, summary = ("above", "unusually high") if number > high else ("below", "unusually low")
     if high > low and middle is not None:
-        ratio = number / middle if middle and low >= 0 and number > 0 else 1.0  # only what has a zero has multiples
+        ratio = number / middle if middle and low >= 0 and number > 0 else 1.0  # multiples need a natural zero
         outside = abs(number - (low + high) / 2) > FAR_OUTSIDE * (high - low) / 2
         if outside or ratio >= FAR or ratio <= 1 / FAR:
             return f"{figure(number, 3)}, far {side} the usual {figure(middle, 3)}", summary
-    for digits in (3, 4, 6):  # as many as it takes to tell the number from the ends of the range
+    for digits in (3, 4, 6):  # until the number differs from the ends of the range
         shown, ends = figure(number, digits), dict.fromkeys((figure(low, digits), figure(high, digits)))
         if shown not in ends:
             beside = f"{side} the usual {' to '.join(ends)}"
@@ -349,7 +344,7 @@ def _is_rare(share: float, commonest: float) -> bool:
 
 
 def _date_phrase(profile: ColumnProfile, value: Any) -> Phrase | None:
-    """A date by its place in time if that is far outside, else by its weekday and hour, else by its place."""
+    """A date far outside the training range; else its weekday and hour; else a date just outside the range."""
     moment, outside, is_far = _moment(value), None, False
     if profile.earliest is not None and profile.latest is not None:
         earliest, latest = _moment(profile.earliest), _moment(profile.latest)
@@ -377,5 +372,5 @@ def _clock_phrase(profile: ColumnProfile, moment: datetime) -> Phrase | None:
 
 
 def _moment(value: Any) -> datetime:
-    """The clock's time at a date, whatever its time zone; midnight if it has no time."""
+    """The local time of a date, without its time zone; midnight if it has no time."""
     return value.replace(tzinfo=None) if isinstance(value, datetime) else datetime(value.year, value.month, value.day)

@@ -1,6 +1,6 @@
-"""A vectorizer turns what a user passes into rows of float32 features, first in training and then as in training.
+"""A vectorizer learns from the training rows how to turn X into rows of float32 features.
 
-This is the contract; each kind of row has a module of its own, which `vectorizer_for` chooses.
+This module is the contract. Each kind of row has a module of its own; `vectorizer_for` picks the vectorizer.
 """
 
 from __future__ import annotations
@@ -29,26 +29,25 @@ if TYPE_CHECKING:
 
 ROWS_AT_ONCE = 65536
 LONGEST = 2**20  # window, in steps
-STRIDES = 4  # windows to learn from that begin within one, unless a stride is given
-RANKS = {"images": 3, "series": 2}  # of one row
-
-
-# Rows -------------------------------------------------------------------------------------------------------
+STRIDES = 4  # training windows that begin within one window, unless a stride is given
+Prepare = Callable[[Any], np.ndarray]
+Values = np.ndarray | None
+RANKS = {"images": 3, "series": 2}  # dimensions of one row
 
 
 class Rows:
-    """Rows of features (n, d), in memory or prepared when they are asked for."""
+    """Rows of features (n, d), in memory or prepared on demand."""
 
     values: Any
-    groups: np.ndarray | None = None  # (n,) the group of each row, where rows are judged within groups
-    sampling: Sampling | None = None  # what was done to make the steps of a series even
+    groups: np.ndarray | None = None  # (n,) the group of each row, if rows are judged within groups
+    sampling: Sampling | None = None  # how the steps of a series were made even
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Rows, and the shape of one before it is prepared."""
+        """The number of rows, and the shape of one before it is prepared."""
         return tuple(self.values.shape)
 
     def take(self, ids: Any) -> Any:
@@ -64,11 +63,11 @@ class Rows:
         return np.arange(len(self))
 
     def portions(self, epoch: int) -> Iterator[Any]:
-        """The ranges of rows that are shuffled together; None is all rows."""
+        """The ranges of rows that are shuffled together; None for all rows."""
         yield None
 
     def for_training(self, device: str) -> Rows:
-        """The rows on the device of the training; on the CPU images stay bytes until they are taken."""
+        """The rows on the training device; on the CPU, images stay bytes until they are taken."""
         if device == "cpu":
             return self
         parts = [self.slice(start, ROWS_AT_ONCE) for start in range(0, len(self), ROWS_AT_ONCE)]
@@ -92,19 +91,21 @@ class MemoryRows(Rows):
 
 
 class LazyRows(Rows):
-    """Rows of an array, an Arrow table or images that are prepared when they are asked for."""
+    """Rows of an array, an Arrow table or images that are prepared on demand."""
 
-    def __init__(self, values: Any, prepare: Callable[[Any], np.ndarray], prepared: np.ndarray | None = None) -> None:
-        """`prepared` are their features, where these are at hand."""
-        self.values, self.prepare, self.prepared = values, prepare, prepared
+    def __init__(self, values: Any, prepare: Prepare, prepared: Values = None, groups: Values = None) -> None:
+        """`prepared` are their features, if they are known already."""
+        self.values, self.prepare, self.prepared, self.groups = values, prepare, prepared, groups
 
     def take(self, ids: np.ndarray) -> np.ndarray:
+        if self.prepared is not None:
+            return self.prepared.take(ids, axis=0)
         flat = ids.reshape(-1)
-        if self.prepared is not None or not isinstance(self.values, np.ndarray):
-            found = (self.prepare(self.values) if self.prepared is None else self.prepared)[flat]
-        else:
+        if isinstance(self.values, np.ndarray):
             found = self.prepare(self.values[flat])  # not `take`, which would copy the whole of a view
-        return np.asarray(found).reshape(*ids.shape, found.shape[1])
+        else:
+            found = self.prepare(self.values)[flat]
+        return found.reshape(*ids.shape, found.shape[1])
 
     def slice(self, start: int, size: int) -> np.ndarray:
         if self.prepared is not None:
@@ -114,30 +115,24 @@ class LazyRows(Rows):
         with rows_before(start):
             return self.prepare(self.values.slice(start, size))
 
-    def for_training(self, device: str) -> Rows:
-        return super().for_training(device) if self.prepared is None else MemoryRows(on_device(self.prepared, device))
-
 
 def as_rows(rows: Rows | np.ndarray) -> Rows:
-    """Rows, or an array of features as such."""
+    """Rows as they are, or an array of features as rows."""
     return MemoryRows(rows.astype(np.float32, copy=False)) if isinstance(rows, np.ndarray) else rows
 
 
 def of_rows(values: np.ndarray, source: Any) -> np.ndarray:
-    """The values of the rows as given, from those of steps, which are in time order; `source` has the sampling."""
+    """Values of steps, which are in time order, in the order of the given rows; `source` has the sampling."""
     return values if source.sampling is None or source.sampling.steps is None else values[source.sampling.steps]
-
-
-# Vectorizers ------------------------------------------------------------------------------------------------
 
 
 @dataclass(repr=False)
 class Window(Part):
-    """The steps of a series that are looked at together."""
+    """The window over a series: how many steps the encoder sees at once."""
 
     length: int | str = "auto"  # steps; "auto" for the period of a single channel, and 10 for several
-    stride: int | None = None  # steps between two windows to learn from; None for 8,000 windows, or a quarter of one
-    causal: bool = False  # whether a step is scored by the steps up to it alone, as `stream` does
+    stride: int | None = None  # steps between two training windows; None for 8,000 windows, or a quarter of a window
+    causal: bool = False  # whether a step is scored by its past only, as `stream` does
     name: ClassVar[str] = "window"
 
     def check(self) -> None:
@@ -150,15 +145,15 @@ class Window(Part):
 
 @dataclass(frozen=True)
 class Form:
-    """The kind of the rows and the shape of one of them.
+    """The kind and shape of one row.
 
-    An image is (channels, height, width), a window of a series (steps, channels). Prepared rows are flat; the encoder
-    alone reshapes them.
+    An image is (channels, height, width), a window of a series (steps, channels). Prepared rows are flat; only the
+    encoder reshapes them.
     """
 
     kind: str
     shape: tuple[int, ...]
-    causal: bool = True  # whether a step is scored by its past alone, not by all windows over it
+    causal: bool = True  # whether a step is scored by its past only, not by all windows over it
 
     @property
     def is_series(self) -> bool:
@@ -171,23 +166,23 @@ class Form:
 
     @property
     def channels(self) -> int:
-        """Colours of an image, quantities of a series: the numbers of one are scaled alike."""
+        """Colours of an image or quantities of a series; all numbers of a channel share a scale."""
         return self.shape[-1] if self.is_series else self.shape[0]
 
     def channel_of(self) -> np.ndarray:
-        """The channel that each number of a flat row belongs to, (size,)."""
+        """The channel of each number of a flat row, (size,)."""
         numbers = np.arange(self.size)
         return numbers % self.channels if self.is_series else numbers // (self.size // self.channels)
 
     def counts(self) -> np.ndarray:
-        """How much each number of a flat row counts along plain columns, (size,): of a window its last step alone."""
+        """The weight of each number of a flat row, (size,): of a window only the last step counts."""
         if not self.is_series:
             return np.ones(self.size, np.float32)
         return (np.arange(self.size) >= self.size - self.channels).astype(np.float32)
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> Form:
-        """The form of a saved model; raises ValueError where it is none."""
+        """The form of a saved model; raises ValueError if it is invalid."""
         form = cls(document["kind"], tuple(document["shape"]), document["causal"])
         lengths = all(type(length) is int and length > 0 for length in form.shape)
         if RANKS.get(form.kind) != len(form.shape) or not lengths or type(form.causal) is not bool:
@@ -197,10 +192,10 @@ class Form:
 
 @dataclass(frozen=True, kw_only=True)
 class Vectorizer(ABC):
-    """How one kind of row becomes features; saved with the model."""
+    """Turns one kind of row into features; saved with the model."""
 
     features: Features  # the scaling
-    columns_in: int  # columns, channels or numbers of an image that were given
+    columns_in: int  # columns, channels or numbers of an image in X
     names: tuple[str, ...] | None = None  # of the columns or channels
     columns: Columns | None = None  # of a table with other columns than numbers
     form: Form | None = None  # of images and windows
@@ -209,7 +204,7 @@ class Vectorizer(ABC):
     @classmethod
     @abstractmethod
     def fit(cls, X: Any, config: Any, names: tuple[str, ...] | None = None) -> tuple[Self, Rows]:
-        """Learn from X by the settings of an addml.config.Config, and read its rows."""
+        """Fit to X with the settings of an addml.config.Config; also returns the rows of X."""
 
     @abstractmethod
     def read(self, X: Any) -> Rows:
@@ -221,26 +216,25 @@ class Vectorizer(ABC):
 
     @property
     def groups(self) -> Groups | None:
-        """The groups that rows are judged within."""
         return None if self.columns is None else self.columns.groups
 
     def with_groups(self, groups: Groups) -> Self:
-        """The vectorizer with these groups, and what is to be said of them."""
+        """The vectorizer with these groups and a note on them."""
         columns = self.columns
         assert columns is not None
         notes = [groups.note if columns.groups and note == columns.groups.note else note for note in columns.notes]
         return replace(self, columns=replace(columns, groups=groups, notes=notes))
 
     def groups_of(self, values: Any) -> np.ndarray | None:
-        """The group of each of these rows (n,), -1 for one unseen in training; None where there are no groups."""
+        """The group of each row (n,), -1 if it is unseen in training; None without groups."""
         return None if self.groups is None else self.groups.codes(values)
 
     def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
-        """The typical values of each column in the training rows, unless these are on disk, that are normal (n,)."""
+        """The profile of each column over the `normal` (n,) training rows; `rows` is None if they are on disk."""
         return ()
 
     def to_json(self) -> dict[str, Any]:
-        """What can be read of it; the scaling is arrays."""
+        """All but the scaling, which is saved as arrays."""
         return {
             "columns": None if self.columns is None else self.columns.to_plain(),
             "form": None if self.form is None else asdict(self.form),
@@ -249,28 +243,28 @@ class Vectorizer(ABC):
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy takes along: nothing that can be worked out again."""
+        """The fields, without cached properties."""
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of a row as the encoder takes it."""
+        """The shape of a row as the encoder sees it."""
         return (self.features.width,) if self.form is None else self.form.shape
 
     @property
     def labels(self) -> list[str]:
-        """The names of the columns or channels, or their places."""
         return names_or_places(self.names, self.columns_in)
 
     def sides(self, one_sided: Any) -> np.ndarray:
-        """Which side of each number matters, by these settings."""
-        return sides_of(one_sided, self.labels)
+        """The side of each number of a row that matters."""
+        if self.form is None:
+            return sides_of(one_sided, self.labels)
+        return np.asarray(sides_of(one_sided, names_or_places(self.names, self.form.channels))[self.form.channel_of()])
 
 
 def vectorizer_for(X: Any, config: Any) -> type[Vectorizer]:
-    """The vectorizer for the kind of rows that X and the settings ask for."""
-    from addml.inputs.array import ArrayVectorizer, ImageVectorizer, PhotoVectorizer
-    from addml.inputs.frame import has_other_than_numbers, is_frame  # the kinds of rows import this module
+    from addml.inputs.array import ArrayVectorizer, ImageVectorizer, PhotoVectorizer  # these import this module
+    from addml.inputs.frame import has_other_than_numbers, is_frame
     from addml.inputs.series_vectorizer import SeriesVectorizer
     from addml.inputs.table import TableVectorizer
 
@@ -285,7 +279,7 @@ def vectorizer_for(X: Any, config: Any) -> type[Vectorizer]:
 
 
 def vectorizer_from_json(document: dict[str, Any], features: Features, *, photographs: bool) -> Vectorizer:
-    """The vectorizer of a saved model; raises ValueError where its parts do not fit together."""
+    """The vectorizer of a saved model; raises ValueError if its parts do not match."""
     from addml.inputs.array import ArrayVectorizer, ImageVectorizer, PhotoVectorizer
     from addml.inputs.series_vectorizer import SeriesVectorizer
     from addml.inputs.table import Columns, TableVectorizer
@@ -311,12 +305,12 @@ def vectorizer_from_json(document: dict[str, Any], features: Features, *, photog
 
 
 def names_or_places(names: Sequence[str] | None, columns: int) -> list[str]:
-    """The names of columns, or their places as text."""
+    """The names of columns, or their positions as text."""
     return list(names) if names is not None else list(map(str, range(columns)))
 
 
 def check_sides(one_sided: Any) -> None:
-    """Columns and the side of each that matters, or None."""
+    """Raise ValueError unless `one_sided` is None or maps columns to sides."""
     if one_sided is not None and not isinstance(one_sided, Mapping):
         raise ValueError(f"one_sided={one_sided!r} must map columns to 'high' or 'low', such as {{'amount': 'high'}}")
     for column, side in (one_sided or {}).items():
@@ -325,12 +319,11 @@ def check_sides(one_sided: Any) -> None:
 
 
 def sides_of(one_sided: Any, names: Sequence[str | None]) -> np.ndarray:
-    """Which side of each column matters: 1 high, -1 low, 0 both; None names a feature that is only part of a column."""
-    check_sides(one_sided)
+    """The side of each feature that matters: 1 high, -1 low, 0 both; a name is None for a part of a column."""
     sides, known = np.zeros(len(names), np.int64), [name for name in names if name is not None]
     for column, side in (one_sided or {}).items():
         if str(column) not in known:
-            hint = did_you_mean(str(column), known) or f" The columns of numbers are: {listed(known, 10)}."
-            raise ValueError(f"one_sided names {column!r}, which is not a column of numbers here.{hint}")
+            hint = did_you_mean(str(column), known) or f" The number columns are: {listed(known, 10)}."
+            raise ValueError(f"one_sided names {column!r}, which is not a number column of X.{hint}")
         sides[list(names).index(str(column))] = 1 if side == "high" else -1
     return sides

@@ -1,4 +1,4 @@
-"""Rows of an array: of numbers (n, d), or images (n, channels, height, width)."""
+"""Arrays of numbers (n, d) and of images (n, channels, height, width)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from addml.preprocessing.profile import ColumnProfile, number_profile
 from addml.preprocessing.scaling import NEW_GAPS, Features
 from addml.text import counted
 
-PROFILED = 10_000  # training rows whose quantiles are those of all
-LARGEST_EXACT = 2**53  # integers that float64 tells from their neighbours
+PROFILED = 10_000  # training rows used for profiles
+LARGEST_EXACT = 2**53  # the largest integer up to which float64 is exact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class ArrayVectorizer(Vectorizer):
         labels = names_or_places(names, X.shape[1])
         check_finite(X, labels)
         features = Features.fit(X, sides_of(config.one_sided, labels), robust=config.robust)
-        warn_of_columns("columns without a single value tell nothing", features.empty, labels)
+        warn_of_columns("columns without a single value are ignored", features.empty, labels)
         one = cls(features=features, columns_in=X.shape[1], names=names)
         return one, LazyRows(X, one.prepare, one.prepare(X))
 
@@ -42,30 +42,23 @@ class ArrayVectorizer(Vectorizer):
         return LazyRows(np.asarray(X), self.prepare)
 
     def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
-        """The profiles of the columns in normal training rows, some of them where there are many."""
         if not isinstance(rows, LazyRows):
             return ()
         some = np.asarray(rows.values[evenly_spaced(np.flatnonzero(normal), PROFILED)], np.float64)
-        known = [column[~np.isnan(column)] for column in some.T]
-        return tuple(
-            number_profile(name, own, 1 - len(own) / len(some)) if len(own) else ColumnProfile(name, "number", gaps=1.0)
-            for name, own in zip(self.labels, known, strict=True)
-        )
+        return tuple(map(number_profile, self.labels, some.T))
 
 
 def check_finite(X: np.ndarray, names: list[str]) -> None:
-    """No infinity, and no integer that float64 cannot tell from its neighbour; NaN is a missing value."""
+    """Refuse infinity and integers that float64 cannot represent; NaN is a missing value."""
     if X.dtype.kind in "iu":
         if X.size and X.dtype.itemsize == 8 and max(int(X.max()), -int(X.min())) > LARGEST_EXACT:
             largest = np.maximum(X.max(axis=0).astype(float), -X.min(axis=0).astype(float))
             raise _inexact(names[np.flatnonzero(largest >= LARGEST_EXACT)[0]])
         return
     with np.errstate(over="ignore", invalid="ignore"):
-        total = float(X.sum())  # one quick pass; the slow look follows only where it is not finite
+        total = float(X.sum())  # faster than looking for infinities
     if not math.isfinite(total) and len(infinite := np.flatnonzero(np.isinf(X).any(axis=0))):
-        raise ValueError(
-            f"column {names[infinite[0]]!r} holds infinity; replace it by NaN (a gap) or by a finite value"
-        )
+        raise ValueError(f"column {names[infinite[0]]!r} holds infinity; replace it by NaN (a gap) or a finite value")
 
 
 def _inexact(name: str) -> ValueError:
@@ -76,18 +69,18 @@ def _inexact(name: str) -> ValueError:
 
 
 def is_plain(X: Any, columns: int) -> bool:
-    """Whether X is an array that needs none of scikit-learn's checks, which cost more than scoring a row."""
+    """Whether X needs none of scikit-learn's checks, which cost more than scoring a row."""
     plain = type(X) is np.ndarray and X.ndim == 2 and X.dtype in (np.float32, np.float64) and len(X) > 0
     return bool(plain and X.shape[1] == columns)
 
 
 def as_numbers(given: Any, validate: Callable[[Any], np.ndarray]) -> np.ndarray:
-    """A table of numbers as an array of at most float64; `validate` makes the array, or says what is wrong."""
+    """A table of numbers as an array of at most float64; `validate` makes the array or raises."""
     if isinstance(given, np.ma.MaskedArray):
         given = np.ma.filled(given.astype(object), np.nan)
     try:
         X = validate(given)
-        X = X.astype(np.float64) if X.dtype.kind == "O" else X  # of a frame of Python objects
+        X = X.astype(np.float64) if X.dtype.kind == "O" else X  # from a frame of Python objects
         if X.dtype.kind not in "biuf":
             raise TypeError(f"X has dtype {X.dtype}")
     except (TypeError, ValueError) as error:
@@ -102,8 +95,8 @@ def as_numbers(given: Any, validate: Callable[[Any], np.ndarray]) -> np.ndarray:
 
 
 def _check_exact(given: Any, X: np.ndarray) -> None:
-    """No integer over 2**53 in the table that was given, of which X are the floats."""
-    largest = np.maximum(np.fmax.reduce(X, axis=0), -np.fmin.reduce(X, axis=0))  # NaN is not looked at
+    """Refuse integers over 2**53 in `given`, whose values as floats are X."""
+    largest = np.maximum(np.fmax.reduce(X, axis=0), -np.fmin.reduce(X, axis=0))  # ignores NaN
     for column in np.flatnonzero(largest.astype(np.float64) >= LARGEST_EXACT):
         name, values = _columns(given)[column]
         if any(isinstance(value, Integral) and abs(int(value)) > LARGEST_EXACT for value in values()):
@@ -111,9 +104,9 @@ def _check_exact(given: Any, X: np.ndarray) -> None:
 
 
 def _not_numbers(given: Any, error: Exception) -> Exception:
-    """The error of a table that could not be read as numbers, with the column and the value that are to blame."""
+    """The error for a table that cannot be read as numbers; it names the column and the value if it finds them."""
     if getattr(given, "ndim", 2) == 3:
-        return ValueError(f"{str(error).rstrip('.')}; grey images need their one channel, X[:, None]")
+        return ValueError(f"{str(error).rstrip('.')}; grey images need a channel axis: X[:, None]")
     if isinstance(given, (list, tuple)):
         lengths = {len(row) for row in given if isinstance(row, (list, tuple))}
         if len(lengths) > 1:
@@ -131,7 +124,7 @@ def _not_numbers(given: Any, error: Exception) -> Exception:
 
 
 def _columns(given: Any) -> list[tuple[str, Callable[[], list[Any]]]]:
-    """Names of the columns of a frame, an array or a list of rows, and ways to their values; none of no table."""
+    """The name of each column of a frame, array or list of rows, with a function that lists its values."""
     import narwhals as nw
 
     frame = nw.from_native(given, eager_only=True, pass_through=True)
@@ -144,15 +137,15 @@ def _columns(given: Any) -> list[tuple[str, Callable[[], list[Any]]]]:
 # Images -----------------------------------------------------------------------------------------------------
 
 PHOTO_SIDE = 320  # pixels; photographs of one size up to this keep it
-VALUES = 2**24  # numbers of images, at even steps, that scales are learned from
-COLOURS = (1, 3, 4)  # channels that images have: grey, colour, colour with a mask
-LOOKED_AT = 256  # images, of many
-FACTOR = 10.0  # by which sizes of pixels differ that are not of one scale
+VALUES = 2**24  # pixel values, from evenly spaced images, that scales are learned from
+COLOURS = (1, 3, 4)  # channels of an image: grey, colour, colour with alpha
+SAMPLED = 256  # images that stand for all of them
+FACTOR = 10.0  # ratio of mean pixel values that suggests another scale
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageVectorizer(Vectorizer):
-    """Images (n, channels, height, width), or a folder of them; the numbers of a channel are scaled alike."""
+    """Images (n, channels, height, width), or a folder of them; each channel has one scale."""
 
     form: Form
     noun: ClassVar[str] = "image"
@@ -167,15 +160,15 @@ class ImageVectorizer(Vectorizer):
         if width in COLOURS and min(channels, height) > max(COLOURS):
             warn(
                 f"X has shape {images.shape}, which is {channels} channels of {height} x {width} pixels; "
-                "if its colours stand last, give X.transpose(0, 3, 1, 2)"
+                "if the colours are the last axis, give X.transpose(0, 3, 1, 2)"
             )
-        sides = sides_of(config.one_sided, list(map(str, range(channels))))
+        sides = sides_of(config.one_sided, names_or_places(None, channels))
         features = cls.scaled(images, form, sides, robust=config.robust)
         one = cls(features=features, columns_in=form.size, form=form)
         return one, LazyRows(images, one.prepare)
 
     def read(self, X: Any) -> LazyRows:
-        """Images of the same shape; those of a folder are resized to it."""
+        """Images of the training shape; files of a folder are resized to it."""
         channels, height, width = self.form.shape
         if isinstance(X, (str, os.PathLike)):
             X = _folder(X, size=(height, width), channels=channels)
@@ -185,54 +178,50 @@ class ImageVectorizer(Vectorizer):
                 f"X holds images of shape {images.shape[1:]}, the detector was fitted to {self.form.shape} "
                 "(channels, height, width); convert or resize them"
             )
-        if (strange := self.strange(images)) is not None:
-            warn(strange)
+        if (warning := self.scale_warning(images)) is not None:
+            warn(warning)
         return LazyRows(images, self.prepare)
 
-    def strange(self, images: np.ndarray) -> str | None:
-        """That images seem to have another scale than in training, as 0 to 1 beside 0 to 255; None if they do not.
+    def scale_warning(self, images: np.ndarray) -> str | None:
+        """A warning if pixels seem to have another scale than in training, such as 0 to 1 instead of 0 to 255.
 
-        Some of them tell by the mean size of their pixels. Dark images of bytes are dark, and no fractions.
+        Dark images of bytes are not taken for fractions.
         """
-        some = images[:: -(-len(images) // LOOKED_AT)].astype(np.float64)
+        some = images[:: -(-len(images) // SAMPLED)].astype(np.float64)
         size, usual = float(abs(some).mean()), float((abs(self.features.mean) + self.features.scale).max())
         is_small = images.dtype.kind == "f" and size * FACTOR < usual and abs(some).max() <= 1 and (some % 1).any()
         if not is_small and size < FACTOR * usual:
             return None
         return (
-            f"pixels of {size:.3g} in the mean, where {usual:.3g} was usual in training, seem to be of another scale; "
-            "convert them to the one of training, such as 0 to 255 or 0 to 1"
+            f"the mean pixel is {size:.3g}, but {usual:.3g} was usual in training: the images seem to have another "
+            "scale; convert them to that of training, such as 0 to 255 or 0 to 1"
         )
 
     @staticmethod
     def scaled(images: np.ndarray, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
-        """The scale of every channel, by some of the images where there are many."""
+        """The scale of every channel, from at most VALUES pixel values."""
         some = images[evenly_spaced_with_ends(np.arange(len(images)), max(2, VALUES // form.size))]
         channel = form.channel_of()
         values = some.reshape(-1, form.size)
         columns = np.stack([values[:, channel == c].ravel() for c in range(form.channels)], axis=1)
         return Features.fit(columns, sides, robust=robust).spread(channel)
 
-    def sides(self, one_sided: Any) -> np.ndarray:
-        sides = sides_of(one_sided, list(map(str, range(self.form.channels))))
-        return np.asarray(sides[self.form.channel_of()])
-
 
 class PhotoVectorizer(ImageVectorizer):
-    """Photographs for the pretrained encoder, which takes (x - 127) / 128 of bytes."""
+    """Photographs for the pretrained encoder, which expects bytes as (x - 127) / 128."""
 
     largest: ClassVar[int] = PHOTO_SIDE
 
     @staticmethod
     def scaled(images: np.ndarray, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
-        """Black is 0 and white 255, or 1 where no number is larger; other numbers go from the least to the largest."""
+        """Maps 0 to 255 of bytes, or 0 to 1, or else the range of the images, to black to white."""
         if sides.any():
             raise ValueError("one_sided does not apply to encoder='pretrained'; leave it out")
         low, high = (0.0, 255.0) if images.dtype == np.uint8 else (float(images.min()), float(images.max()))
         if low >= 0:
             low, high = 0.0, 1.0 if high <= 1 else max(high, 255.0)
         white = (high - low) / 255
-        zeros, some = np.zeros(form.size), images[:: -(-len(images) // LOOKED_AT)]
+        zeros, some = np.zeros(form.size), images[:: -(-len(images) // SAMPLED)]
         return Features(
             median=zeros + float(np.median(some.mean(axis=(1, 2, 3)))),
             gaps=np.empty(0, np.int64),
@@ -246,7 +235,7 @@ class PhotoVectorizer(ImageVectorizer):
 
 
 def _folder(X: Any, **shape: Any) -> np.ndarray:
-    """The images of a folder; what was changed is reported."""
+    """The images of a folder; warns of changes to them."""
     found = read_images(X, **shape)
     for note in found.notes:
         warn(f"{X}: {note}")
@@ -254,9 +243,9 @@ def _folder(X: Any, **shape: Any) -> np.ndarray:
 
 
 def as_images(X: Any, *, least: int = 1) -> np.ndarray:
-    """The array of images, bytes or finite numbers; grey ones may come without channels, (n, height, width)."""
+    """X as an array of images, bytes or finite numbers; grey ones may have no channel axis, (n, height, width)."""
     if np.ma.is_masked(X):
-        raise ValueError("X is masked in some places, and images have no gaps; give a number for every pixel")
+        raise ValueError("X has masked pixels; images cannot have gaps: give a number for every pixel")
     try:
         images = np.asarray(X)
     except ValueError:
@@ -280,25 +269,24 @@ def as_images(X: Any, *, least: int = 1) -> np.ndarray:
 
 
 def check_varied(images: np.ndarray) -> None:
-    """Images to learn from must differ in something."""
     if (images == images[:1]).all():
         value = images[0].flat[0]
         what = f"every pixel is {value}" if (images[0] == value).all() else "they are copies of one"
         raise ValueError(f"all {len(images)} images of X are the same, {what}: there is nothing to learn from")
 
 
-# Where in an image its score comes from: a map shows the contributions of patches, as others are of columns.
+# Contributions of an image are those of its patches.
 
 ACROSS = 8  # patches along a side, at most
 
 
 def patch_of(form: Form) -> list[int]:
-    """The patch that each number of a flat image belongs to: the channels of a place go together."""
+    """The patch of each number of a flat image; all channels of a pixel belong to one patch."""
     return np.broadcast_to(_patches(form), form.shape).ravel().tolist()
 
 
 def heat_map(contributions: np.ndarray, form: Form) -> np.ndarray:
-    """Contributions of patches (n, patches) as maps (n, height, width): a patch's is shared by its pixels."""
+    """Contributions of patches (n, patches) as maps (n, height, width), each shared by the pixels of its patch."""
     grid = _patches(form)
     return np.asarray((contributions / np.bincount(grid.ravel()))[:, grid])
 

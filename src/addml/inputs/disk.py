@@ -1,9 +1,10 @@
-"""A table on disk, larger than memory perhaps: Parquet files or any dataset of pyarrow; a sample and a census of it."""
+"""Tables on disk, which may be larger than memory: Parquet files or pyarrow datasets, random samples and a census."""
 
 from __future__ import annotations
 
 import copy
 import json
+import operator
 import os
 from bisect import bisect_right
 from collections import Counter
@@ -30,17 +31,17 @@ from addml.preprocessing.numbers import Column
 from addml.text import counted
 
 BATCH_ROWS = 65_536
-LEAST_STREAMED = 1000  # rows; fewer are held in memory, however wide
-CELL_BYTES = 40  # of one cell of a table that is learned from in memory: the column, its number, the feature, copies
+LEAST_STREAMED = 1000  # rows; fewer are held in memory, however wide they are
+CELL_BYTES = 40  # memory for a cell when learning in memory: the column, its number, the feature, copies
 
-MOST_COUNTED = 10 * MOST_LEVELS  # different values of a column; one with more names rows or holds prose
+MOST_COUNTED = 10 * MOST_LEVELS  # distinct values; a column with more holds identifiers or prose
 
 Files = dict[str, list[int]]  # name -> size, time of the last change
-Unit = tuple[Any, str, int]  # what is read at a time: a row group, or a fragment of another kind; its name; its rows
+Unit = tuple[Any, str, int]  # a row group or a fragment of another kind, its name and its rows
 
 
 class Source:
-    """The rows of a dataset in the order of its files, some columns of them perhaps."""
+    """The rows of a dataset, in the order of its files."""
 
     def __init__(
         self,
@@ -50,10 +51,10 @@ class Source:
         notes: Sequence[str] = (),
         listed: Callable[[], list[str]] | None = None,
     ) -> None:
-        """`listed` names the files that are there now, where there may be others than those of the dataset."""
+        """`listed` names the files that exist now, if they may differ from those of the dataset."""
         self.name, self.columns = name, columns
         self._dataset, self._listed = found, listed
-        self._filter = getattr(found, "_scan_options", None)  # which rows of the files are meant, where not all are
+        self._filter = getattr(found, "_scan_options", None)  # of a filtered dataset
         self.units = list(self._units())
         self.starts = [0, *accumulate(rows for _, _, rows in self.units)]
         self.start, self.stop = 0, self.starts[-1]
@@ -65,7 +66,7 @@ class Source:
         self.files = self._files()
 
     def shard(self, rank: int, size: int) -> Source:
-        """One of as many equal parts of the rows; a row group between two of them is read for both."""
+        """One of `size` equal parts of the rows; a row group that spans two parts is read for both."""
         if len(self) < size * LEAST_STREAMED:
             raise ValueError(f"{self.name}: {len(self):,} rows are too few for {size} workers; give fewer workers")
         part = copy.copy(self)
@@ -77,15 +78,15 @@ class Source:
 
     @property
     def size(self) -> int:
-        """Bytes of memory that learning from all rows at once would take, about."""
+        """Estimated memory in bytes to learn from all rows at once."""
         return len(self) * len(self.names) * CELL_BYTES
 
     def batches(
         self, start: int | None = None, stop: int | None = None, rows: int = BATCH_ROWS
     ) -> Iterator[pa.RecordBatch]:
-        """The rows from `start` to `stop`, all by default, at most so many at a time."""
-        ends = (self.start if start is None else start, self.stop if stop is None else stop)
-        return conformed(self._slices(*ends, rows), self.columns, None, rows, self.name)
+        """The rows from `start` to `stop` (default: all) in batches of at most `rows`."""
+        start, stop = self.start if start is None else start, self.stop if stop is None else stop
+        return conformed(self._slices(start, stop, rows), self.columns, None, rows, self.name)
 
     def _slices(self, start: int, stop: int, rows: int) -> Iterator[pa.RecordBatch]:
         for place in range(bisect_right(self.starts, start) - 1, len(self.units)):
@@ -108,10 +109,10 @@ class Source:
                 seen += batch.num_rows
                 yield batch
         if seen < known:
-            raise ReadError(f"{name}: {seen:,} rows could be read of {known:,}. Copy or write the file again.")
+            raise ReadError(f"{name}: only {seen:,} of {known:,} rows can be read. Copy or write the file again.")
 
     def _units(self) -> Iterator[Unit]:
-        """The row groups of Parquet files, other fragments as they are; a filtered dataset has no fragments."""
+        """Row groups of Parquet files, or other fragments; a filtered dataset has no fragments and is read whole."""
         if self._filter:
             yield self._dataset, self.name, self._dataset.count_rows()
             return
@@ -125,9 +126,8 @@ class Source:
             yield from ((part, f"{name}, row group {group.id}", group.num_rows) for part, group in groups)
 
     def check_unchanged(self) -> None:
-        """Every file must still be as it was."""
         for name, what in changes(self.files, self._files()):
-            raise ReadError(f"{name}: {what} since the run began. Let the files rest, and run it again.")
+            raise ReadError(f"{name}: {what} since the run began. Run it again, and do not change files meanwhile.")
 
     def _files(self) -> Files:
         found = list[Any]()
@@ -138,35 +138,34 @@ class Source:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What tells these rows from others, after a kill too."""
+        """The identity of the rows, by which a checkpoint recognises them after a restart."""
         if self._listed is None and not all(getattr(part, "files", None) for part in _parts_of(self._dataset)):
             raise ValueError(
-                f"{self.name} with a checkpoint: its rows are in no files, and after a kill nobody can tell whether "
-                "they are the same; write them as Parquet, or give the table itself and more memory"
+                f"{self.name} with a checkpoint: its rows are not in files, so a resumed run cannot check that they "
+                "are the same; write them as Parquet, or give the table itself and more memory"
             )
         return {"files": self.files, "rows": len(self), "columns": self.names, "filter": str(self._filter)}
 
 
 def changes(before: Files, after: Files) -> Iterator[tuple[str, str]]:
-    """The files that are not as they were, each with what became of it in words."""
+    """The files that differ, and how in words."""
     for name in sorted({*before, *after}):
         if before.get(name) != after.get(name):
             yield name, "is gone" if name not in after else "is new" if name not in before else "has changed"
 
 
 def _parts_of(found: Any) -> list[Any]:
-    """The datasets that one is a union of, and theirs; else itself."""
+    """The datasets that a union consists of, at any depth, or a dataset that is no union."""
     children = getattr(found, "children", None)
     return [found] if children is None else [part for child in children for part in _parts_of(child)]
 
 
 def is_on_disk(X: Any) -> bool:
-    """Whether X is a path, a source or a dataset of pyarrow, which hold no rows in memory."""
     return isinstance(X, str | os.PathLike | Source) or type(X).__module__.startswith("pyarrow._dataset")
 
 
 def is_part(path: str | os.PathLike[str], table: str | os.PathLike[str] | Source) -> bool:
-    """Whether a file of this path is the table on disk itself, or would be read as a part of it."""
+    """Whether a path is that of the table on disk, or of a file that would be read as a part of it."""
     if isinstance(table, Source):
         return Path(os.path.expanduser(path)).resolve() in {Path(name).resolve() for name in table.files}
     given, whole = (Path(os.path.expanduser(one)).resolve() for one in (path, table))
@@ -175,11 +174,11 @@ def is_part(path: str | os.PathLike[str], table: str | os.PathLike[str] | Source
 
 
 def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
-    """The rows of a Parquet file, a folder of such files, or a dataset of pyarrow."""
+    """The rows of a Parquet file, a folder of such files, or a pyarrow dataset."""
     if isinstance(X, Source):
         return X
     if not isinstance(X, str | os.PathLike):
-        if not hasattr(X, "get_fragments"):  # a scanner, which gives its rows once, or no table on disk at all
+        if not hasattr(X, "get_fragments"):  # not a scanner, whose rows can be read only once
             known = "the path of a Parquet file or folder, or a dataset of pyarrow"
             raise TypeError(f"{type(X).__name__} is no table on disk: give {known}")
         return Source(X, f"the {type(X).__name__}", columns)
@@ -190,7 +189,7 @@ def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
         return Source(found, origin.name, columns, said, lambda: parquet_files(origin))
     if kind != "parquet" or origin.compression is not None:
         raise ReadError(
-            f"{origin.name}: is {kind}; only Parquet is read from its path. Read the table first, or use addml fit."
+            f"{origin.name}: is {kind}; only Parquet can be given as a path. Read the table first, or use addml fit."
         )
     from pyarrow import dataset
 
@@ -198,14 +197,10 @@ def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
         return Source(dataset.dataset(str(origin.path), format="parquet"), origin.name, columns, notes)
 
 
-# Rows drawn at random from a table that comes in batches ----------------------------------------------------
-
-
 class Reservoir:
-    """At most so many rows, drawn at random from all that were added.
+    """Draws at most `most` rows at random from all that are added.
 
-    Every row draws a number and the smallest stay, so that the sample does not depend on how the rows come. Rows that
-    come first draw smaller ones than all others.
+    Every row draws a number and the smallest stay, so the sample does not depend on the batches.
     """
 
     def __init__(self, most: int | None, seed: int) -> None:
@@ -214,11 +209,11 @@ class Reservoir:
         self._pool, self._keys, self._places = list[pa.RecordBatch](), list[np.ndarray](), list[np.ndarray]()
 
     def add(self, batch: pa.RecordBatch, first: np.ndarray | None = None) -> None:
-        """Let the next rows take part, and say which of them come first."""
+        """Add the next rows; those marked as `first` are preferred."""
         keys = self._random.random(batch.num_rows) - (0.0 if first is None else first)
         places = np.arange(self.seen, self.seen + batch.num_rows)
         self.seen += batch.num_rows
-        if self._limit < np.inf:  # what draws more than every row that stays cannot stay
+        if self._limit < np.inf:
             near = np.flatnonzero(keys < self._limit)
             batch, keys, places = batch.take(near), keys[near], places[near]
         self._pool.append(batch)
@@ -227,12 +222,12 @@ class Reservoir:
         self._prune(over=2)
 
     def drawn(self) -> tuple[pa.Table, np.ndarray]:
-        """The sample in the order of the rows, and their places."""
+        """The sample in row order, and the places of its rows."""
         self._prune(over=1)
         return joined(self._pool), np.concatenate(self._places)
 
     def _prune(self, over: int) -> None:
-        """Keep the smallest where there are over so many times as many as may stay."""
+        """Keep the `most` smallest once there are more than `over` times as many."""
         if self.most is None or sum(map(len, self._keys)) <= over * self.most:
             return
         keys, places = np.concatenate(self._keys), np.concatenate(self._places)
@@ -243,7 +238,7 @@ class Reservoir:
 
 
 def joined(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """The batches as one table; a column that is text in some of them, numbers in others, is text."""
+    """The batches as one table; a column that is text in some of them is text."""
     schemas = [batch.schema for batch in batches]
     mixed = [own.name for own in schemas[0] if any(schema.field(own.name).type != own.type for schema in schemas)]
     if not mixed:
@@ -258,9 +253,9 @@ def draw(
     seed: int,
     first: Callable[[pa.RecordBatch, int], np.ndarray] | None = None,
 ) -> tuple[pa.Table, np.ndarray, int]:
-    """At most `most` rows drawn at random, in their order; their places, and the number of rows seen.
+    """At most `most` rows drawn at random, in row order; their places, and the number of rows seen.
 
-    `first` says which rows of a batch, behind so many others, come before all others.
+    `first` marks the preferred rows of a batch; it also gets the number of rows before it.
     """
     reservoir = Reservoir(most, seed)
     for batch in batches:
@@ -269,20 +264,17 @@ def draw(
 
 
 def draw_places(rows: int, most: int | None, seed: int) -> np.ndarray:
-    """The places of at most `most` of so many rows, drawn as `draw` does, in their order."""
+    """The places of at most `most` of `rows` rows, ascending; the same rows that `draw` picks."""
     if most is None or rows <= most:
         return np.arange(rows)
     return np.sort(np.argpartition(np.random.default_rng([seed, 1]).random(rows), most)[:most])
-
-
-# The first pass: how many rows, a sample of them, and what no sample tells for certain ----------------------
 
 
 Levels = dict[str, Counter[str] | None]  # column -> rows of each value, "" for a gap; None for too many values
 
 
 def add_levels(levels: Levels, name: str, counts: dict[str, int] | None) -> None:
-    """Count the values of some rows of a column with the others."""
+    """Add the counts of a column's values in some rows."""
     known = levels.setdefault(name, Counter())
     if known is not None and counts is not None:
         known.update(counts)
@@ -298,20 +290,20 @@ class ExtremeRows:
         self.rows = dict[tuple[str, str], tuple[int, pa.RecordBatch]]()  # the place of the row, and the row
 
     def add(self, batch: pa.RecordBatch, columns: dict[str, pa.Array], start: int) -> None:
-        """Look at the rows of a batch, behind so many others; the columns are its own without special types."""
+        """Look for extremes in a batch, with its columns as plain arrays; `start` rows precede it."""
         found = dict[tuple[str, str], int]()
         for name, column in columns.items():
             if (name, "gap") not in self.rows:
                 found[name, "gap"] = pc.index(pc.is_null(column, nan_is_null=True), True).as_py()
             try:
                 ends = pc.min_max(column)
-            except pa.ArrowNotImplementedError:  # a type that has no order
+            except pa.ArrowNotImplementedError:  # a type without an order
                 continue
-            for end in ("min", "max"):
+            for end, better in (("min", operator.lt), ("max", operator.gt)):
                 value, key = ends[end].as_py(), (name, end)
                 if value is None or value != value:
                     continue
-                if key not in self.ends or (value < self.ends[key] if end == "min" else value > self.ends[key]):
+                if key not in self.ends or better(value, self.ends[key]):
                     self.ends[key] = value
                     found[key] = pc.index(column, ends[end]).as_py()
         places = sorted({at for at in found.values() if at >= 0})
@@ -321,7 +313,7 @@ class ExtremeRows:
 
 @dataclass(frozen=True)
 class Census:
-    """What the first pass found."""
+    """The result of the first pass."""
 
     rows: int
     sample: pa.Table
@@ -334,7 +326,7 @@ class Census:
 
     @classmethod
     def take(cls, batches: Iterable[pa.RecordBatch], most: int, seed: int) -> Census:
-        """Read all rows and keep about `most` of them."""
+        """Read all rows; the sample holds `most` of them and the extreme ones."""
         reservoir, extremes, levels = Reservoir(most, seed), ExtremeRows(), Levels()
         for batch in batches:
             columns = dict(zip(batch.schema.names, map(_decoded, batch.columns), strict=True))
@@ -355,7 +347,7 @@ class Census:
         return cls(reservoir.seen, table, places, levels)
 
     def joined(self, group: Group) -> Census:
-        """The census of all rows of a group, whose processes have theirs one after another."""
+        """The census of all shards of a process group, in the order of its processes."""
         if group.size == 1:
             return self
         rows, sink = group.gather(str(self.rows).encode()), pa.BufferOutputStream()
@@ -376,7 +368,7 @@ class Census:
         )
 
     def columns(self) -> Columns:
-        """How the columns become numbers: by the sample, the counts by all rows."""
+        """The columns fitted to the sample, with the counts of all rows."""
         columns = Columns.fit(self.sample)
         if self.is_whole:
             return columns

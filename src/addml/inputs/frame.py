@@ -1,4 +1,4 @@
-"""Data frames of any library as Arrow tables, told apart without importing it."""
+"""Data frames of any library as Arrow tables, without importing the library."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ import pyarrow as pa
 
 from addml.text import listed
 
-NO_FRAMES = ("builtins", "numpy", "scipy", "torch")  # whose objects need no closer look
+NO_FRAMES = ("builtins", "numpy", "scipy", "torch")  # libraries without data frames, which need no narwhals
 
 
 def is_frame(X: Any) -> bool:
-    """Whether X is a data frame or an Arrow table."""
     return _frame(X) is not None
 
 
 def is_pandas(X: Any) -> bool:
-    """Whether X is a frame of pandas."""
-    return type(X).__module__.partition(".")[0] == "pandas" and getattr(X, "ndim", 0) == 2
+    return _library(X) == "pandas" and getattr(X, "ndim", 0) == 2
+
+
+def _library(X: Any) -> str:
+    return type(X).__module__.partition(".")[0]
 
 
 def column_values(X: Any) -> Any:
-    """The values of one column of a frame as an array, NaN for missing values; None where X is no such column."""
-    if type(X).__module__.partition(".")[0] in NO_FRAMES:
+    """A column of a frame as an array, NaN for missing values; None if X is not a column."""
+    if _library(X) in NO_FRAMES:
         return None
     import narwhals as nw
 
@@ -37,14 +39,14 @@ def column_values(X: Any) -> Any:
 
 
 def has_other_than_numbers(X: Any) -> bool:
-    """Whether X is a frame with text, categories or dates in it, or an Arrow table."""
+    """Whether X is a frame with text, categories or dates, or an Arrow table."""
     import narwhals as nw
 
     frame = _frame(X)
     if frame is None:
         return False
     kinds = (nw.String, nw.Categorical, nw.Enum, nw.Date, nw.Datetime, nw.Duration, nw.Time)
-    own = (date, time, timedelta, str)  # among Python's own values, as pandas keeps those of a database
+    own = (date, time, timedelta, str)  # Python objects, which pandas uses for values from a database
     return frame.implementation.is_pyarrow() or any(
         column.dtype in kinds or (column.dtype == nw.Object and any(isinstance(value, own) for value in column))
         for column in frame.iter_columns()
@@ -53,7 +55,7 @@ def has_other_than_numbers(X: Any) -> bool:
 
 def _frame(X: Any) -> Any:
     """X as a narwhals frame, or None."""
-    if type(X).__module__.partition(".")[0] in NO_FRAMES:
+    if _library(X) in NO_FRAMES:
         return None
     import narwhals as nw
 
@@ -66,7 +68,7 @@ def _frame(X: Any) -> Any:
 
 
 def as_table(X: Any) -> pa.Table:
-    """The frame as an Arrow table; a pandas index is no column."""
+    """The frame as an Arrow table, without a pandas index."""
     if isinstance(X, pa.RecordBatch | pa.Table):
         check_names(X.schema.names)
         return X if isinstance(X, pa.Table) else pa.Table.from_batches([X])
@@ -75,7 +77,7 @@ def as_table(X: Any) -> pa.Table:
     if nw.dependencies.is_polars_lazyframe(X):
         raise ValueError("a lazy frame holds no rows yet; give its .collect()")
     if not nw.dependencies.is_into_dataframe(X):
-        raise ValueError(f"{type(X).__name__} is no data frame; give one of pandas, polars or pyarrow")
+        raise ValueError(f"{type(X).__name__} is not a data frame; give one of pandas, polars or pyarrow")
     names = [str(name) for name in X.columns]
     check_names(names)
     frame = nw.from_native(X, eager_only=True)
@@ -83,25 +85,23 @@ def as_table(X: Any) -> pa.Table:
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Columns go by their names, so that no two may share one."""
-    repeated = [name for name, count in Counter(names).items() if count > 1]
-    if repeated:
-        names = listed(list(map(repr, repeated)))
-        raise ValueError(f"columns go by their names, but several are called {names}; rename them")
+    """Refuse repeated names: columns are matched by name."""
+    if repeated := [repr(name) for name, count in Counter(names).items() if count > 1]:
+        raise ValueError(f"column names must be unique, but several columns are called {listed(repeated)}; rename them")
 
 
 def _arrow(series: Any, name: str) -> pa.Array | pa.ChunkedArray:
-    """One column; numbers and texts together are text, as a file has them."""
+    """One column; a mix of numbers and texts becomes text, as in a file."""
     failures = (pa.ArrowException, TypeError, ValueError, OverflowError, NotImplementedError)
     categories: Any = getattr(getattr(series.to_native(), "dtype", None), "categories", None)
-    if hasattr(categories, "closed"):  # intervals, as of pandas.cut
+    if hasattr(categories, "closed"):  # intervals from pandas.cut
         return pa.array(series.to_native().cat.rename_categories(list(map(str, categories))))
     try:
         return series.to_arrow()
     except failures:
         pass
     try:
-        return pa.array(series.to_numpy(), from_pandas=True)  # a sparse column, written out
+        return pa.array(series.to_numpy(), from_pandas=True)  # a sparse column
     except failures as error:
         missing = series.is_null().to_list()
         values = [None if gap else value for gap, value in zip(missing, series.to_list(), strict=True)]

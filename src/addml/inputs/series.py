@@ -68,6 +68,16 @@ class Windows:
         """Steps whose windows are not filled up, every `stride`-th of each series, (k,)."""
         return np.flatnonzero(self.is_whole & ((self.age - (self.window - 1)) % stride == 0))
 
+    def half(self, steps: int) -> int:
+        """How far `steps` steps reach to either side; less than a window, where another series may begin."""
+        return min(steps // 2, self.window - 1)
+
+    def around(self, step: int, steps: int) -> np.ndarray:
+        """The steps that `smoothed` averages for this one."""
+        half = self.half(steps)
+        near = np.arange(max(0, step - half), min(len(self), step + half + 1))
+        return near[abs(self.first[near] - self.first[step]) <= half]
+
     def prepared(self, prepare: Callable[[np.ndarray], np.ndarray]) -> Windows:
         """The windows of steps that are prepared once, not once for each window over them."""
         return Windows(prepare(self.values), self.first, self.age, self.window)
@@ -83,6 +93,19 @@ def over_windows(scores: np.ndarray, windows: Windows) -> np.ndarray:
     if lone.any():  # as in a series that is shorter than a window
         every, number = _sums(scores, windows, np.ones(len(windows), bool))
         total, count = np.where(lone, every, total), np.where(lone, number, count)
+    return np.asarray(total / count)
+
+
+def smoothed(scores: np.ndarray, windows: Windows, steps: int) -> np.ndarray:
+    """The centred mean of scores (n,) over `steps` steps of one series; fewer at its ends."""
+    half, first = windows.half(steps), windows.first
+    total, count = scores.copy(), np.ones(len(scores))
+    for away in range(1, min(half + 1, len(scores))):
+        near = first[away:] - first[:-away] <= half
+        total[:-away] += np.where(near, scores[away:], 0)
+        total[away:] += np.where(near, scores[:-away], 0)
+        count[:-away] += near
+        count[away:] += near
     return np.asarray(total / count)
 
 

@@ -123,9 +123,6 @@ class SeriesVectorizer(Vectorizer):
         steps = rows.steps if isinstance(rows, WindowRows) else None
         return () if steps is None else channel_profiles(self.labels, steps[normal])
 
-    def sides(self, one_sided: Any) -> np.ndarray:
-        return np.asarray(sides_of(one_sided, self.labels)[self.form.channel_of()])
-
 
 def _entities(series: Sequence[Series], names: list[str], by: tuple[str, ...]) -> Groups | None:
     """The level and spread of every channel in each entity; None without entities."""

@@ -1,4 +1,4 @@
-"""Rows of a table with columns of any type: fitted to the training table, applied by name."""
+"""Tables with columns of any type, which are matched by name."""
 
 from __future__ import annotations
 
@@ -17,48 +17,46 @@ from addml.errors import DroppedColumnsWarning, rows_before, warn, warn_of_texts
 from addml.inputs import LazyRows, Rows, Vectorizer, sides_of
 from addml.inputs.frame import as_table, check_names, is_frame
 from addml.preprocessing.categories import BooleanColumn, CategoryColumn
-from addml.preprocessing.column_types import UNREAD, Kept, code_copies, fit_column, number_copies
+from addml.preprocessing.column_types import UNREAD, Kept, find_copies, fit_column
 from addml.preprocessing.groups import Groups
-from addml.preprocessing.numbers import Column, DateColumn, NumberColumn, flag_distance
+from addml.preprocessing.numbers import Column, DateColumn, NumberColumn, flag_distance, one_chunk
 from addml.preprocessing.profile import ColumnProfile, DriftCounter, column_profiles
 from addml.preprocessing.scaling import Features
 from addml.text import counted, did_you_mean, listed
 
 READ_AT_ONCE = 131_072  # rows
-AT_ONCE = 4160  # rows: their numbers stay in the cache, whose places columns of 4096 would fight for
+AT_ONCE = 4160  # rows: they fit into the cache, and unlike 4096 they do not make columns share its lines
 COLUMN_TYPES: dict[str, type[NumberColumn | BooleanColumn | DateColumn | CategoryColumn]] = {
     one.kind: one for one in (NumberColumn, BooleanColumn, DateColumn, CategoryColumn)
 }
 
-Runs = list[tuple[slice, slice]]  # features beside each other: where they go, where they come from
+Runs = list[tuple[slice, slice]]  # adjacent features: their places among all features, and among those copied
 
 
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of a table become a matrix of numbers, NaN for missing values."""
+    """The columns of a table as a matrix of numbers, NaN for missing values."""
 
     fitted: tuple[Column, ...]
     left_out: list[tuple[str, str]]  # (column, reason in words)
     notes: list[str]
     rows: int  # of training
     groups: Groups | None = None  # within which rows are judged
-    starts: tuple[int, ...] = field(init=False, repr=False)  # of each column's features, and their number
+    starts: tuple[int, ...] = field(init=False, repr=False)  # first feature of each column, then their number
 
     def __post_init__(self) -> None:
         widths = [len(column.features) for column in self.fitted]
         object.__setattr__(self, "starts", tuple(int(start) for start in np.cumsum([0, *widths])))
 
-    # Fit ----------------------------------------------------------------------------------------------------
-
     @classmethod
     def fit(cls, table: pa.Table) -> Columns:
-        """Decide the kind of every column, what is left out and why."""
+        """Choose the type of every column, or the reason to leave it out."""
         check_names(table.column_names)
         if not table.num_rows:
             raise ValueError("the table has no rows; at least one is needed to learn from")
         decisions = {name: fit_column(name, table[name]) for name in table.column_names}
         kept = {name: one for name, one in decisions.items() if isinstance(one, Kept)}
-        copies = _copies(table, kept)
+        copies = find_copies(table, kept)
         reasons = {name: one for name, one in decisions.items() if isinstance(one, str)}
         reasons |= {name: f"copy of column {original!r}" for name, original in copies.items()}
         left_out = [(name, reasons[name]) for name in table.column_names if name in reasons]
@@ -69,45 +67,35 @@ class Columns:
         notes = [note for one in used for note in one.notes]
         return cls(tuple(one.column for one in used), left_out, notes, table.num_rows)
 
-    def facing(self, sides: np.ndarray) -> Columns:
-        """The columns in which a text counts as a low number where only low ones matter: the sides of features are -1.
-
-        A high one would count as usual there.
-        """
+    def with_sides(self, sides: np.ndarray) -> Columns:
+        """The columns with the sides of their features; where only low numbers matter, a text counts as a low one."""
         own = zip(self.fitted, sides[list(self.starts[:-1])].tolist(), strict=True)
-        facing = [replace(one, below=True) if side < 0 and isinstance(one, NumberColumn) else one for one, side in own]
-        return replace(self, fitted=tuple(facing))
+        fitted = [replace(one, below=True) if side < 0 and isinstance(one, NumberColumn) else one for one, side in own]
+        return replace(self, fitted=tuple(fitted))
 
     def within_groups(self, table: pa.Table, by: Sequence[str]) -> Columns:
-        """The columns whose numbers are measured within the groups that these columns of the table name."""
+        """The columns with numbers on a common scale for the groups that the columns `by` of the table name."""
         if not by:
             return self
-        names = [one.name for one in self.fitted if isinstance(one, NumberColumn)]
         values = [np.concatenate(parts) for parts in zip(*self.read(table), strict=True)]
-        numbers = {name: values[self.used.index(name)].astype(np.float64) for name in names}
+        pairs = zip(self.fitted, values, strict=True)
+        numbers = {one.name: own.astype(np.float64) for one, own in pairs if isinstance(one, NumberColumn)}
         groups = Groups.fit(table, by, numbers)
         left_out = [*self.left_out, *((name, "names the group (--by)") for name in by)]
         return replace(self, groups=groups, left_out=left_out, notes=[*self.notes, groups.note])
-
-    # What there is ------------------------------------------------------------------------------------------
 
     @cached_property
     def names(self) -> list[str]:
         return [name for column in self.fitted for name in column.features]
 
-    @property
-    def own_names(self) -> list[str | None]:
-        """For each feature the column that it is, None where it is a part of one: an hour, a level of a category."""
-        return [name if name == column.name else None for column in self.fitted for name in column.features]
-
     @cached_property
     def origins(self) -> list[int]:
-        """For each feature the position in `used` of the column that it comes from."""
+        """For each feature the position of its column in `used`."""
         return [position for position, column in enumerate(self.fitted) for _ in column.features]
 
     @cached_property
     def used(self) -> list[str]:
-        """The original columns that are learned from, in the order of the training table."""
+        """The columns that are learned from, in the order of the training table."""
         return [column.name for column in self.fitted]
 
     @property
@@ -115,33 +103,35 @@ class Columns:
         """Used column -> "number", "boolean", "date" or "category"."""
         return {column.name: column.kind for column in self.fitted}
 
+    def sides(self, one_sided: Any) -> np.ndarray:
+        """The side of each feature that matters; parts of a column, such as hours and levels, have both."""
+        return sides_of(one_sided, [name if name == one.name else None for one in self.fitted for name in one.features])
+
     @property
     def scales(self) -> np.ndarray:
-        """What to divide each feature by, NaN for its deviation in training."""
+        """The scale of each feature, NaN for its deviation in training."""
         return np.array([scale for column in self.fitted for _, scale, _ in column.specs])
 
     @property
-    def usual(self) -> np.ndarray:
-        """The features of a row with the most ordinary value in every column."""
+    def typical(self) -> np.ndarray:
+        """The features of a row with the typical value in every column."""
         return np.array([value for column in self.fitted for _, _, value in column.specs])
 
     def rescaled(self, features: Features) -> Features:
-        """The features with the scales that categories, truth values and gaps ask for in place of their deviations.
+        """The features with fixed scales for categories, booleans and gaps.
 
-        A deviation would blow up what is rare until it hides every strange number: see preprocessing/categories.py.
-        A gap lies as far from a value as false from true, and farther where either is rare.
+        By their deviations, rare values would hide every strange number: see preprocessing/categories.py. A gap lies as
+        far from a value as false from true, and farther if either is rare.
         """
         gaps = features.mean[len(self.scales) :]  # their shares
         scale = np.concatenate([self.scales, 1 / flag_distance(np.minimum(gaps, 1 - gaps))])
         return features.with_scales(scale, ~np.isnan(scale))
 
-    # Apply --------------------------------------------------------------------------------------------------
-
     def transform(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
         """The matrix (n, features), float64, NaN for missing values.
 
-        Columns go by name, in any order and with others among them. What cannot be read is a CellError with the
-        column, the value and its row in this table. `drift` counts the rows in passing.
+        The table may have its columns in any order, and others. A CellError names the column, the value and its row.
+        `drift` counts the rows in passing.
         """
         out = np.empty((table.num_rows, self.starts[-1]))
         self.into(out, table, self._write, drift)
@@ -154,14 +144,14 @@ class Columns:
         write: Callable[[list[np.ndarray], np.ndarray], None],
         drift: DriftCounter | None = None,
     ) -> None:
-        """Let `write` make rows of `out` of the values of the columns, some at a time."""
+        """Call `write` with the values of the columns and their rows of `out`, block by block."""
         done = 0
         for values in self.read(table, drift):
             rows = len(values[0])
             if self.groups is not None:
                 codes = self.groups.codes(table.slice(done, rows))
-                pairs = zip(self.fitted, values, strict=True)
-                values = [self.groups.apply(column.name, part, codes) for column, part in pairs]
+                pairs = zip(self.used, values, strict=True)
+                values = [self.groups.apply(name, part, codes) for name, part in pairs]
             write(values, out[done : done + rows])
             done += rows
 
@@ -170,11 +160,11 @@ class Columns:
             column.fill(own, out[:, left:right])
 
     def read(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> Iterator[list[np.ndarray]]:
-        """The values of the used columns in NumPy, some rows at a time: numbers, days since 1970, codes of levels."""
+        """The values of the used columns in NumPy, block by block: numbers, days since 1970, codes of levels."""
         self._check_present(table.schema.names)
         chosen = table.select(self.used)
         for start in range(0, table.num_rows, READ_AT_ONCE):
-            arrays = [_whole(column) for column in chosen.slice(start, READ_AT_ONCE).columns]
+            arrays = [one_chunk(column) for column in chosen.slice(start, READ_AT_ONCE).columns]
             with rows_before(start):
                 values = [column.read(array) for column, array in zip(self.fitted, arrays, strict=True)]
             if drift is not None:
@@ -192,16 +182,12 @@ class Columns:
             raise ValueError(f"columns of training that are missing here: {listed(list(map(repr, missing)))}.{hint}")
 
     def counted(self, table: pa.Table) -> DriftCounter:
-        """The drift of a table against the training table."""
         drift = DriftCounter(self)
         for _ in self.read(table, drift):
             pass
         return drift
 
-    # Plain values -------------------------------------------------------------------------------------------
-
     def to_plain(self) -> dict[str, Any]:
-        """The preparation as a JSON document."""
         return {
             "columns": [{"kind": one.kind, **asdict(one)} for one in self.fitted],  # type: ignore[call-overload]
             "left_out": [list(pair) for pair in self.left_out],
@@ -212,7 +198,7 @@ class Columns:
 
     @classmethod
     def from_plain(cls, document: Mapping[str, Any]) -> Columns:
-        """The columns of a saved model, the type of every value checked."""
+        """The columns of a saved model; the type of every value is checked."""
         fitted = tuple(_typed(COLUMN_TYPES[one["kind"]], one, "a column") for one in document["columns"])
         check_names([column.name for column in fitted])
         left_out = [(str(name), str(reason)) for name, reason in document["left_out"]]
@@ -223,8 +209,8 @@ class Columns:
 
 
 def _typed(kind: Any, value: Any, place: str) -> Any:
-    """A value of a document, which must be of this type: a dataclass, a tuple, a number or a text."""
-    if isinstance(kind, UnionType):  # with None
+    """A value of a document, checked to be of this type: a dataclass, a tuple, a number or a text."""
+    if isinstance(kind, UnionType):  # X | None
         return None if value is None else _typed(kind.__args__[0], value, place)
     if is_dataclass(kind) and isinstance(value, Mapping):
         kinds = get_type_hints(kind)
@@ -239,61 +225,31 @@ def _typed(kind: Any, value: Any, place: str) -> Any:
     raise ValueError(f"{place} is {value!r:.60}, expected {kind}; fit and save again")
 
 
-def _copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
-    """Copy -> original; of a date and its number, the date is the original, of codes and words the words."""
-    codes = {name: one.mark for name, one in kept.items() if isinstance(one.mark, bytes)}
-    numbers = {name: one.mark for name, one in kept.items() if isinstance(one.mark, float)}
-    dates_first = sorted(numbers, key=lambda name: kept[name].column.kind != "date")
-
-    def read(name: str) -> np.ndarray:
-        return np.concatenate([kept[name].column.read(chunk) for chunk in table[name].chunks])
-
-    def letters(name: str) -> float:
-        """Letters of a level on average."""
-        levels = getattr(kept[name].column, "levels", ())
-        return sum(sum(map(str.isalpha, level)) for level in levels) / max(1, len(levels))
-
-    found = number_copies({name: numbers[name] for name in dates_first}, read)
-    words_first = sorted(codes, key=letters, reverse=True)
-    return found | code_copies({name: codes[name] for name in words_first})
-
-
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """The column in one chunk: many small ones cost more calls than joining them costs copies."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    if column.num_chunks == 1:
-        return column.chunk(0)
-    joined = column.unify_dictionaries().combine_chunks()
-    return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
-
-
 class Standardised:
-    """Columns and features in one: `features.transform(columns.transform(table))`, to the last bit.
+    """Equals `features.transform(columns.transform(table))` to the last bit, but faster.
 
     A category has few codes: the features of each are standardised once and then looked up. The other columns are
-    written one after another, so that each is one stretch of memory, and standardised together.
+    standardised together, in Fortran order.
     """
 
     def __init__(self, columns: Columns, features: Features) -> None:
-        """Features must have been fitted to what the columns give."""
+        """`features` must be fitted to the numbers that `columns` return."""
         self.columns, self.width = columns, features.width
-        spans = [
-            (column, np.arange(*ends)) for column, ends in zip(columns.fitted, pairwise(columns.starts), strict=True)
-        ]
         self._coded: list[tuple[int, np.ndarray, Runs]] = []  # the column, the features of its codes, their places
-        for position, (column, span) in enumerate(spans):
-            if column.table is not None:
-                own, places = features.of(span)
+        self._plain: list[tuple[int, slice]] = []  # the column, its places in `plain`
+        plain: list[int] = []  # features of columns without codes
+        for position, (column, ends) in enumerate(zip(columns.fitted, pairwise(columns.starts), strict=True)):
+            if column.table is None:
+                self._plain.append((position, slice(len(plain), len(plain) + ends[1] - ends[0])))
+                plain.extend(range(*ends))
+            else:
+                own, places = features.select(np.arange(*ends))
                 self._coded.append((position, own.transform(column.table), _runs(places)))
-        plain = [position for position, (column, _) in enumerate(spans) if column.table is None]
-        ends = np.cumsum([0, *(len(spans[position][1]) for position in plain)])
-        self._plain = [(position, slice(*ends[at : at + 2])) for at, position in enumerate(plain)]
-        self._features, places = features.of(np.concatenate([np.empty(0, int), *(spans[at][1] for at in plain)]))
+        self._features, places = features.select(np.array(plain, np.int64))
         self._runs = _runs(places)
 
     def transform(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
-        """The features (n, width), float32; errors and `drift` are as in `Columns.transform`."""
+        """The features (n, width), float32; errors and `drift` as in `Columns.transform`."""
         out = np.empty((table.num_rows, self.width), np.float32)
         self.columns.into(out, table, self._write, drift)
         return out
@@ -316,21 +272,20 @@ def _copy(features: np.ndarray, out: np.ndarray, runs: Runs) -> None:
 
 
 def _runs(places: np.ndarray) -> Runs:
-    """Places, ascending, as stretches without holes."""
+    """Ascending places as slices."""
     ends = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(places)]
-    stretches = [(left, right) for left, right in pairwise(ends) if left < right]
-    return [(slice(int(places[left]), int(places[right - 1]) + 1), slice(left, right)) for left, right in stretches]
+    pairs = [(left, right) for left, right in pairwise(ends) if left < right]
+    return [(slice(int(places[left]), int(places[right - 1]) + 1), slice(left, right)) for left, right in pairs]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TableVectorizer(Vectorizer):
-    """A frame or an Arrow table with columns of any kind; columns go by name."""
+    """A frame or an Arrow table with columns of any type, which are matched by name."""
 
     columns: Columns
 
     @classmethod
     def fit(cls, X: Any, config: Any, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
-        """Decide the type of every column, and learn its scale."""
         table = _read_table(X, least=2)
         for name in config.by:
             if name not in table.column_names:
@@ -338,18 +293,16 @@ class TableVectorizer(Vectorizer):
                 raise ValueError(f"by={list(config.by)!r}: there is no column {name!r}.{hint}")
         columns = Columns.fit(table.drop_columns(list(config.by)))
         warn_of_dropped(columns)
-        columns = columns.within_groups(table, config.by)
-        sides = sides_of(config.one_sided, columns.own_names)
-        columns = columns.facing(sides)
-        drift = DriftCounter(columns)
-        numbers = columns.transform(table, drift)
+        columns, features, numbers, drift = fit_features(columns.within_groups(table, config.by), table, config)
         warn_of_texts(drift.texts)
-        features = columns.rescaled(Features.fit(numbers, sides, robust=config.robust))
+        one = cls.of(columns, features, table)
+        return one, LazyRows(table, one.prepare, one.features.transform(numbers), one.groups_of(table))
+
+    @classmethod
+    def of(cls, columns: Columns, features: Features, table: pa.Table) -> Self:
+        """The vectorizer of a table with these columns, whose features still need their fixed scales."""
         names = tuple(table.column_names)
-        one = cls(features=features, columns_in=len(names), names=names, columns=columns)
-        rows = LazyRows(table, one.prepare, features.transform(numbers))
-        rows.groups = one.groups_of(table)
-        return one, rows
+        return cls(features=columns.rescaled(features), columns_in=len(names), names=names, columns=columns)
 
     def read(self, X: Any) -> LazyRows:
         if not is_frame(X):
@@ -359,9 +312,7 @@ class TableVectorizer(Vectorizer):
         for sentence in (*drift.new_gaps, *drift.unseen_words):
             warn(sentence)
         warn_of_texts(drift.texts)
-        rows = LazyRows(table, self.prepare)
-        rows.groups = self.groups_of(table)
-        return rows
+        return LazyRows(table, self.prepare, groups=self.groups_of(table))
 
     def prepare(self, values: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
         """Some rows as features; `drift` counts them in passing."""
@@ -375,7 +326,16 @@ class TableVectorizer(Vectorizer):
         return column_profiles(self.columns, rows.values.filter(normal) if isinstance(rows, LazyRows) else None)
 
     def sides(self, one_sided: Any) -> np.ndarray:
-        return sides_of(one_sided, self.columns.own_names)
+        return self.columns.sides(one_sided)
+
+
+def fit_features(columns: Columns, table: pa.Table, config: Any) -> tuple[Columns, Features, np.ndarray, DriftCounter]:
+    """The columns with their sides, their features, and the numbers and counts of the table they are fitted to."""
+    sides = columns.sides(config.one_sided)
+    columns = columns.with_sides(sides)
+    drift = DriftCounter(columns)
+    numbers = columns.transform(table, drift)
+    return columns, Features.fit(numbers, sides, robust=config.robust), numbers, drift
 
 
 def _read_table(X: Any, least: int) -> pa.Table:
@@ -387,7 +347,6 @@ def _read_table(X: Any, least: int) -> pa.Table:
 
 
 def warn_of_dropped(columns: Columns) -> None:
-    """Warn of the columns that are not learned from, and of values that became missing ones."""
     if columns.left_out:
         reasons = [f"{name!r} ({reason})" for name, reason in columns.left_out]
         warn(f"columns left out: {listed(reasons, between='; ')}", DroppedColumnsWarning)

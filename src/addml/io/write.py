@@ -145,7 +145,9 @@ def naming(target: Path) -> Iterator[None]:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         remedy = "Free some space" if full else "Check the folder's permissions"
         reason = os.strerror(error.errno) if error.errno else str(error)
-        raise WriteError(f"{target}: cannot be written: {reason}. {remedy}, or write elsewhere.") from error
+        failed = WriteError(f"{target}: cannot be written: {reason}. {remedy}, or write elsewhere.")
+        failed.errno = error.errno
+        raise failed from error
 
 
 # Formats ------------------------------------------------------------------------------------------------------

@@ -1,26 +1,25 @@
-"""The processes that train one model together; a single process is a group of one."""
+"""The processes that train one model together; a process on its own is a group of one."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from addml.arrays import Array, as_like, index_like, to_numpy
-from addml.learning.state import TrainingState, adam
+from addml.learning.state import TrainingState
 
-if TYPE_CHECKING:
-    from addml.learning.learner import TakesRows
-    from addml.learning.losses import Batch
+T = TypeVar("T")
 
-DIGITS = (21, 10, 0)  # where the digits of a float32 begin, of 11, 11 and 10 bits: counts of 16 kB a round
+DIGITS = (21, 10, 0)  # lowest bits of a float32's digits of 11, 11 and 10 bits: 16 kB of counts a round
+NUMBERS_AT_ONCE = 2**20
 
 
 class Group:
-    """One process by itself: what is added up over the group is its own."""
+    """A group of one process, whose sums are its own values."""
 
     rank, size = 0, 1
     every = 0  # steps between two averages of the weights; 0 averages the gradients of every step
@@ -30,14 +29,14 @@ class Group:
         return values
 
     def gather(self, content: bytes) -> list[bytes]:
-        """What every process gave, in their order."""
+        """The contents of all processes, in order of rank."""
         return [content]
 
     def settings(self) -> dict[str, Any]:
-        """What a training depends on besides the settings of a detector."""
+        """What training depends on besides the detector's settings."""
         return {} if self.size == 1 else {"workers": self.size, "every": self.every}
 
-    # Made of these two ------------------------------------------------------------------------------------------
+    # Built on sum and gather --------------------------------------------------------------------------------
 
     def total(self, values: Array) -> Array:
         """The sum of float32 arrays, rounded once."""
@@ -50,25 +49,25 @@ class Group:
         return [int(one) for one in self.sum(np.array(sizes, np.int64))]
 
     def mean(self, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """The mean of values over all processes, by weights of each."""
+        """The weighted mean over all processes."""
         if self.size == 1:
             return values
         both = self.sum(np.stack([np.where(weights > 0, values, 0) * weights, weights]).astype(np.float64))
         return np.asarray(both[0] / np.maximum(both[1], 1))
 
     def first(self, document: Any) -> Any:
-        """What the first process has, a JSON value."""
+        """The JSON value of the first process."""
         return document if self.size == 1 else json.loads(self.gather(json.dumps(document).encode())[0])
 
     def smallest(self, values: np.ndarray, ks: Sequence[int]) -> np.ndarray:
-        """The ks[e]-th smallest of the rows e of values (E, n) of all processes, NaN behind all numbers.
+        """The ks[e]-th smallest of the rows e of values (E, n) of all processes; NaN sorts last.
 
-        Counts of the leading bits say between which numbers it lies, those of the next bits where there, and so on.
+        A radix selection: counts of the leading bits narrow down the value, then counts of the bits that follow.
         """
         left, known = np.array(ks, np.int64), np.zeros(len(ks), np.uint32)
         shift = 32
         for digit in DIGITS:
-            counts = np.stack([_digits(*one, shift, digit) for one in zip(values, known, strict=True)])
+            counts = np.stack([_digit_counts(*one, shift, digit) for one in zip(values, known, strict=True)])
             ends = np.cumsum(self.sum(counts), axis=1)
             found = (ends < left[:, None]).sum(axis=1)
             before = np.take_along_axis(ends, (found - 1).clip(0)[:, None], axis=1)[:, 0]
@@ -79,15 +78,14 @@ class Group:
 
 
 ALONE = Group()
-AT_ONCE = 2**20  # numbers
 
 
-def _digits(values: np.ndarray, known: np.uint32, shift: int, digit: int) -> np.ndarray:
-    """How many numbers have each value of the digit at some bit, of those that begin as `known` does."""
+def _digit_counts(values: np.ndarray, known: np.uint32, shift: int, digit: int) -> np.ndarray:
+    """How often each value of a digit occurs among the numbers whose bits from `shift` on are those of `known`."""
     counts = np.zeros(1 << (11 if digit else 10), np.int64)
-    for start in range(0, len(values), AT_ONCE):
-        bits = np.ascontiguousarray(values[start : start + AT_ONCE], np.float32).view(np.uint32)
-        keys = np.where(bits >> 31, ~bits, bits | 0x80000000)  # whose order is that of the numbers
+    for start in range(0, len(values), NUMBERS_AT_ONCE):
+        bits = np.ascontiguousarray(values[start : start + NUMBERS_AT_ONCE], np.float32).view(np.uint32)
+        keys = np.where(bits >> 31, ~bits, bits | 0x80000000)  # sort like the numbers
         if shift < 32:
             keys = keys[keys >> shift == known >> shift]
         counts += np.bincount((keys >> digit) & (len(counts) - 1), minlength=len(counts))
@@ -95,7 +93,7 @@ def _digits(values: np.ndarray, known: np.uint32, shift: int, digit: int) -> np.
 
 
 class TorchGroup(Group):
-    """The processes of torch.distributed, which whoever began them has joined (gloo on CPUs)."""
+    """The processes of torch.distributed (gloo on CPUs), which the caller has initialised."""
 
     def __init__(self, every: int = 0) -> None:
         import torch.distributed as dist
@@ -120,11 +118,8 @@ class TorchGroup(Group):
         return [whole[start:stop].tobytes() for start, stop in pairwise(ends)]
 
 
-# Steps that the processes make together: with the mean of their gradients, or of their weights.
-
-
-def rounds(batches: Iterator[Batch], group: Group) -> Iterator[Iterator[Batch]]:
-    """All batches, or in a group so many at a time until no process has any left."""
+def rounds(batches: Iterator[T], group: Group) -> Iterator[Iterator[T]]:
+    """The batches of each round between two averages, until no process has any left; one round outside a group."""
     if group.size == 1:
         yield batches
         return
@@ -136,7 +131,7 @@ def rounds(batches: Iterator[Batch], group: Group) -> Iterator[Iterator[Batch]]:
 
 
 def average(state: TrainingState, made: np.ndarray, group: Group) -> None:
-    """Go on with the mean of the processes' weights and moments, each by the steps (A,) it made since the last one."""
+    """Average weights and moments over the processes, weighted by the steps (A,) each made since the last average."""
     if group.size == 1:
         return
     parts = (state.weights, state.first, state.second)
@@ -150,37 +145,3 @@ def average(state: TrainingState, made: np.ndarray, group: Group) -> None:
     for part, new in zip(parts, mean, strict=True):
         part[moved] = as_like(new, part)[moved]
     state.steps += steps.max(axis=0).astype(np.int64) - made
-
-
-def steps_together(
-    learner: Any,
-    rows: TakesRows,
-    batches: Iterator[Batch],
-    center: Array,
-    learning_rate: float,
-    least_batch: int,
-    decay: Array,
-    state: TrainingState,
-    group: Group,
-) -> np.ndarray:
-    """Steps with the mean gradient of the processes that have rows left, each of its own part of the batch."""
-    members, shape = len(state.active), state.weights.shape
-    sums, made = np.zeros((2, members)), np.zeros(members)
-    while True:
-        batch = next(batches, None)
-        own = np.zeros((3 + shape[1], members))  # loss, cut-off and gradient of members that make a step, and 1
-        if batch is not None:
-            loss, gradient = learner.loss_and_grad(rows.take(batch.ids), center, batch)
-            moving = np.asarray(batch.normal_counts) >= least_batch
-            own[:3] = to_numpy(loss.value), to_numpy(loss.cutoff), np.ones(members)
-            own[3:] = to_numpy(gradient).T
-            own[:, ~moving] = 0
-        flat = group.sum(np.append(own, batch is not None))
-        if not flat[-1]:
-            return np.asarray(sums / np.maximum(made, 1))
-        total = flat[:-1].reshape(own.shape)
-        moving = total[2] > 0
-        total /= np.maximum(total[2], 1)
-        sums, made = sums + total[:2], made + moving
-        gradient = as_like(np.ascontiguousarray(total[3:].T), state.weights) + state.weights * decay
-        adam(state, gradient, learning_rate, None if moving.all() else moving)

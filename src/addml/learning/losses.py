@@ -1,4 +1,4 @@
-"""Closeness losses with online hard normal mining: each returns its value and dL/dZ, for all members at once."""
+"""Closeness losses with online hard normal mining; each returns its value and dL/dZ, for all members at once."""
 
 from __future__ import annotations
 
@@ -41,11 +41,18 @@ Miner = Callable[[Any, Any], tuple[Any, ...]]
 
 @dataclass(repr=False)
 class CenterCloseness(Part):
-    """The distances of a mini-batch's rows to the centre."""
+    """The mean of the largest distances between a mini-batch's rows and the centre.
 
-    distance: Distance = "sqeuclidean"  # or "euclidean", "cosine"
-    hard_ratio: float = 1 / 3  # share of the distances, the largest, that the loss takes
-    margin: float | None = None  # of labelled anomalies from normal rows; None for the mean distance before training
+    Parameters
+    ----------
+    distance : "sqeuclidean", "euclidean" or "cosine".
+    hard_ratio : the share of distances, the largest ones, that count.
+    margin : the distance that labelled anomalies keep from normal rows; None: the mean distance before training.
+    """
+
+    distance: Distance = "sqeuclidean"
+    hard_ratio: float = 1 / 3
+    margin: float | None = None
     name: ClassVar[str] = "center"
 
     def check(self) -> None:
@@ -56,16 +63,23 @@ class CenterCloseness(Part):
 
     @property
     def used_margin(self) -> float:
-        """The margin, 1 until it is known."""
+        """The margin, or 1 as long as it is None."""
         return 1.0 if self.margin is None else self.margin
 
 
 @dataclass(repr=False)
 class InstanceCloseness(CenterCloseness):
-    """The distances of all pairs of a mini-batch's rows."""
+    """The mean of the largest distances between the rows of a mini-batch, over all pairs.
 
-    anomaly_pairs: bool = False  # whether labelled anomalies are pulled together too
-    miner: Miner | None = None  # a pair miner of pytorch-metric-learning in place of the hard normal mining
+    Parameters
+    ----------
+    distance, hard_ratio, margin : as in `CenterCloseness`.
+    anomaly_pairs : whether to pull labelled anomalies together too.
+    miner : a pair miner of pytorch-metric-learning, used instead of hard normal mining.
+    """
+
+    anomaly_pairs: bool = False
+    miner: Miner | None = None
     name: ClassVar[str] = "instance"
 
     def check(self) -> None:
@@ -79,16 +93,16 @@ CLOSENESS: dict[str, type[CenterCloseness]] = {one.name: one for one in (Instanc
 
 
 class Batch(NamedTuple):
-    """One mini-batch of every member: (E, normal + anomalies) row ids, each part padded to its longest member."""
+    """One mini-batch of every member: normal rows, then labelled anomalies, each padded to the longest member."""
 
-    ids: Array
-    normal: int  # columns of ids that hold normal rows
-    normal_counts: Sequence[int]  # how many of them are real, for each member
+    ids: Array  # (E, normal + anomalies)
+    normal: int  # how many columns of ids hold normal rows
+    normal_counts: Sequence[int]  # each member's normal rows, without padding
     anomaly_counts: Sequence[int]
 
 
 class Loss(NamedTuple):
-    """Value (E,), gradient (E, b, w) with respect to the embeddings, cut-off of mining (E,)."""
+    """Value (E,), gradient (E, b, w) with respect to the embeddings, mining cut-off (E,)."""
 
     value: Array
     grad: Array
@@ -96,7 +110,7 @@ class Loss(NamedTuple):
 
 
 def instance_closeness(z: Array, center: Array, batch: Batch, part: InstanceCloseness) -> Loss:
-    """Mean distance over the hard pairs of normal rows, and the hinge over pairs of a normal row and an anomaly."""
+    """Mean distance over the hard pairs of normal rows; a hinge over the pairs of a normal row and an anomaly."""
     is_full = min(batch.normal_counts) == batch.normal and not any(batch.anomaly_counts)
     if isinstance(z, np.ndarray) and is_full and part.distance == "sqeuclidean" and part.miner is None:
         return Loss(*hard_closeness(z, count_of(part.hard_ratio, batch.normal * (batch.normal - 1) // 2)))
@@ -124,20 +138,20 @@ def instance_closeness(z: Array, center: Array, batch: Batch, part: InstanceClos
 
 
 def hard_closeness(z: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean squared distance (E,) over the k farthest pairs of z (E, b, w) and their ties, its gradient, the cut-off.
+    """Mean squared distance (E,) over the k farthest pairs of z (E, b, w) and ties, its gradient, the cut-off.
 
-    The hard pairs are a graph. With L its Laplacian, K its edges and Z the embeddings, the sum of squared distances
-    along the edges is the sum of Z * (L Z): one product gives both the mean distance and its gradient (2 / K) L Z.
+    The hard pairs form a graph with K edges and Laplacian L. The squared distances along the edges sum up to the sum
+    of Z * (L Z), so one product gives both the mean distance and its gradient (2 / K) L Z.
     """
-    z = z - column_sums(z) / z.shape[1]  # distances do not change; float32 cancels less
+    z = z - column_sums(z) / z.shape[1]  # keeps all distances, with less cancellation in float32
     products = gram(z)
-    halves = pair_sums(products.diagonal(axis1=1, axis2=2) / 2)  # of squared distances, symmetric to the last bit
+    halves = pair_sums(products.diagonal(axis1=1, axis2=2) / 2)  # half the squared distances, symmetric to the last bit
     halves -= products
     fill_diagonal(halves, NOT_A_DISTANCE)
     cutoff = largest(unordered(halves), [k] * len(z))
     hard = from_cutoff(halves, cutoff[:, None, None])
     degree = row_sums(hard)[..., 0]
-    fill_diagonal(hard, -degree)  # the Laplacian, of the other sign
+    fill_diagonal(hard, -degree)  # -L
     grad: np.ndarray = hard @ z
     grad *= (-4 / at_least_one(degree.sum(axis=1)))[:, None, None]
     flat = (len(z), -1)
@@ -145,17 +159,14 @@ def hard_closeness(z: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.nd
 
 
 def _push(coefficients: Array, distances: Array, batch: Batch, part: InstanceCloseness) -> tuple[Array, Array]:
-    """Fill in the coefficients of pairs with an anomaly; the sum of their losses and how many they are, (E,)."""
+    """Set the coefficients of pairs with an anomaly; returns the sum of their losses and their number, (E,)."""
     size = batch.normal
     normal = present(batch.normal_counts, size, distances)
     anomalous = present(batch.anomaly_counts, distances.shape[1] - size, distances)
-    pushed = distances[:, size:, :size]
     pairs = anomalous[:, :, None] & normal[:, None, :]
-    inside = convert(pairs & (pushed < part.used_margin), distances)
+    inside, total, count = _hinge(distances[:, size:, :size], pairs, part.used_margin)
     coefficients[:, size:, :size] = -inside
     coefficients[:, :size, size:] = -inside.mT
-    total = (inside * (part.used_margin - pushed)).sum(axis=(1, 2))
-    count = convert(pairs.sum(axis=(1, 2)), distances)
     if part.anomaly_pairs:
         both = convert(anomalous[:, :, None] & anomalous[:, None, :], distances)
         fill_diagonal(both, 0)
@@ -165,10 +176,17 @@ def _push(coefficients: Array, distances: Array, batch: Batch, part: InstanceClo
     return total, count
 
 
+def _hinge(distances: Array, counted: Array, margin: float) -> tuple[Array, Array, Array]:
+    """Which counted distances (E, ...) are below the margin, as 0 and 1; the sum of what they lack, their number."""
+    axes = tuple(range(1, distances.ndim))
+    inside = convert(counted & (distances < margin), distances)
+    return inside, (inside * (margin - distances)).sum(axis=axes), convert(counted.sum(axis=axes), distances)
+
+
 def _mined_by(
     miner: Miner, z: Array, distances: Array, back: Callable[[Array], Array], batch: Batch, margin: float
 ) -> Loss:
-    """The contrastive loss over the pairs that a miner of pytorch-metric-learning chooses, each unordered pair once."""
+    """The contrastive loss over the pairs that the miner chooses, each unordered pair once."""
     import torch
 
     xp = namespace(z)
@@ -190,13 +208,13 @@ def _mined_by(
         inside = negative * (near < margin)
         count = ((positive.sum() + negative.sum()) / 2).clip(1)
         values.append((positive * near + inside * (margin - near)).sum() / (2 * count))
-        lowest.append(xp.where(positive > 0, near, near.max()).min())  # the largest where it chose no positive pair
+        lowest.append(xp.where(positive > 0, near, near.max()).min())  # the maximum if no positive pair was chosen
         coefficients[e, own[:, None], own] = (positive - inside) / count
     return Loss(xp.stack(values), back(coefficients), xp.stack(lowest))
 
 
 def center_closeness(z: Array, center: Array, batch: Batch, part: CenterCloseness) -> Loss:
-    """Mean distance to the centre over the hard rows, and the hinge over the anomalies."""
+    """Mean distance to the centre over the hard rows; a hinge over the anomalies."""
     xp = namespace(z)
     distances, back = center_distances(z, center, part.distance)  # D^(m)
     pulled, pushed = distances[:, : batch.normal], distances[:, batch.normal :]
@@ -207,10 +225,9 @@ def center_closeness(z: Array, center: Array, batch: Batch, part: CenterClosenes
     if not any(batch.anomaly_counts):
         return Loss(mean, back(hard / at_least_one(count)[:, None]), cutoff)
     anomalous = present(batch.anomaly_counts, pushed.shape[1], z)
-    inside = convert(anomalous & (pushed < part.used_margin), z)
+    inside, total, anomalies = _hinge(pushed, anomalous, part.used_margin)
     coefficients = xp.concat([hard, -inside], axis=1)
-    total = mean * count + (inside * (part.used_margin - pushed)).sum(axis=1)
-    count = (count + convert(anomalous.sum(axis=1), z)).clip(1)
+    total, count = mean * count + total, (count + anomalies).clip(1)
     return Loss(total / count, back(coefficients / count[:, None]), cutoff)
 
 

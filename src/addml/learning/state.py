@@ -1,4 +1,4 @@
-"""What training remembers between two epochs, as plain arrays, and steps of Adam."""
+"""The state of training between two epochs, as plain arrays, and Adam."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ import numpy as np
 from addml.arrays import Array, as_like, copy, index_like, namespace
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
-NUMBERS_AT_ONCE = 16384  # which a core's cache holds through all passes of a step
+NUMBERS_AT_ONCE = 16384  # stay in a core's cache through all passes of a step
 
 
 @dataclass(frozen=True)
 class Member:
-    """One network to train: its rows, and what is its own."""
+    """One network to train, with its own rows and random numbers."""
 
     train: np.ndarray  # ids of M
     validation: np.ndarray  # ids of V
-    random: np.random.Generator  # its shuffles
+    random: np.random.Generator  # shuffles the rows
     normal_ratio: float = 2 / 3
-    anomalies: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # labelled so, in neither M nor V
-    sure: np.ndarray | None = None  # which of `train` are labelled normal, never dropped
-    tolerance: float = 0.0  # times the median score: rows up to that are kept whatever `normal_ratio`
+    anomalies: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # labelled ones, in neither M nor V
+    sure: np.ndarray | None = None  # which of `train` are labelled normal, so that distillation never drops them
+    tolerance: float = 0.0  # distillation keeps rows up to this many median scores, whatever `normal_ratio`
 
 
 @dataclass
 class TrainingState:
-    """The active members' weights and Adam moments, everybody's best copy, and what has been seen so far.
+    """Weights and Adam moments of the A active members, best copies of all E members, and the history so far.
 
-    `active` maps the rows of weights, moments and healthy copies to members; a member that stops leaves them.
+    A member that stops leaves the buffers of the active ones; `active` maps their rows to members.
     """
 
     weights: Array  # (A, P), the encoder's own buffer
-    first: Array  # Adam's moments, (A, P), over 1 - beta: sums that need one pass less
+    first: Array  # (A, P), Adam's moments divided by 1 - beta, which saves a pass
     second: Array
-    steps: np.ndarray  # Adam's count, (A,)
+    steps: np.ndarray  # (A,), Adam's step counts
     active: np.ndarray  # (A,)
-    healthy: Array  # (A, P), the last network known not to have collapsed
+    healthy: Array  # (A, P), the last network that had not collapsed
     best: Array  # (E, P)
     best_loss: np.ndarray  # (E,)
     best_epoch: np.ndarray  # (E,)
     patience_left: np.ndarray  # (E,)
-    collapsed: np.ndarray  # (E,), the epoch in which a member collapsed, or 0
-    untrained_spread: np.ndarray | None = None  # (E,), mean distance to the centre before any step
+    collapsed: np.ndarray  # (E,), the epoch of a member's collapse, or 0
+    untrained_spread: np.ndarray | None = None  # (E,), mean distance to the centre before the first step
     epoch: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
-    kept: list[np.ndarray] = field(default_factory=list)  # one (E, ceil(n / 8)) array of packed bits an epoch
+    kept: list[np.ndarray] = field(default_factory=list)  # rows kept in each epoch, as packed bits (E, ceil(n / 8))
 
     @classmethod
     def begin(cls, weights: Array, patience: int) -> TrainingState:
@@ -69,31 +69,25 @@ class TrainingState:
         )
 
     def choose(self, staying: np.ndarray) -> None:
-        """Go on with these rows of the working buffers, in this order."""
+        """Keep these rows of the working buffers, in this order."""
         rows = index_like(staying, self.weights)
         self.weights, self.healthy = self.weights[rows], self.healthy[rows]
         self.first, self.second = self.first[rows], self.second[rows]
         self.steps, self.active = self.steps[staying], self.active[staying]
 
     def leading(self, count: int) -> TrainingState:
-        """The first of the active members by themselves: views of the same buffers."""
+        """The first `count` active members, as views of the same buffers."""
         names = ("weights", "first", "second", "steps", "active")
         return replace(self, **{name: getattr(self, name)[:count] for name in names})
 
 
 def adam(state: TrainingState, gradient: Array, learning_rate: float, moving: np.ndarray | None = None) -> None:
-    """One step of Adam for all members, or for those marked in moving (A,); the gradient is used up."""
+    """One step of Adam for all members, or for those marked in moving (A,); overwrites the gradient."""
     parts = (state.weights, state.first, state.second)
     if moving is None and (len(state.steps) == 1 or state.steps.min() == state.steps.max()):
         state.steps += 1
-        rate, epsilon = corrected(learning_rate, int(state.steps[0]))
-        if not isinstance(gradient, np.ndarray):
-            return move(*parts, gradient, rate, epsilon)
-        weights, first, second, flat = (whole.reshape(-1) for whole in (*parts, gradient))
-        for start in range(0, gradient.size, NUMBERS_AT_ONCE):
-            at = slice(start, start + NUMBERS_AT_ONCE)
-            move(weights[at], first[at], second[at], flat[at], rate, epsilon)
-        return None
+        _move_all(*parts, gradient, *corrected(learning_rate, int(state.steps[0])))
+        return
     chosen = np.arange(len(state.steps)) if moving is None else np.flatnonzero(moving)
     state.steps[chosen] += 1
     rows = index_like(chosen, gradient)
@@ -104,15 +98,26 @@ def adam(state: TrainingState, gradient: Array, learning_rate: float, moving: np
         whole[rows] = part
 
 
+def _move_all(weights: Array, first: Array, second: Array, grad: Array, rate: float, epsilon: float) -> None:
+    """The same step for all members; on the CPU in pieces that fit a core's cache."""
+    if not isinstance(grad, np.ndarray):
+        move(weights, first, second, grad, rate, epsilon)
+        return
+    weights, first, second, grad = (whole.reshape(-1) for whole in (weights, first, second, grad))
+    for start in range(0, grad.size, NUMBERS_AT_ONCE):
+        at = slice(start, start + NUMBERS_AT_ONCE)
+        move(weights[at], first[at], second[at], grad[at], rate, epsilon)
+
+
 def corrected(learning_rate: float, step: Any) -> tuple[Any, Any]:
-    """The rate and the epsilon of a step, with the corrections of both moments in them: one pass less."""
+    """The rate and the epsilon of a step that include the bias corrections of both moments, which saves a pass."""
     first = (1 - BETAS[0] ** step) / (1 - BETAS[0])
     second = ((1 - BETAS[1] ** step) / (1 - BETAS[1])) ** 0.5
     return learning_rate * second / first, EPSILON * second
 
 
 def move(weights: Array, first: Array, second: Array, grad: Array, rate: Any, epsilon: Any) -> None:
-    """Adam in place; the gradient is used up."""
+    """Adam in place; overwrites the gradient."""
     xp = namespace(grad)
     first *= BETAS[0]
     first += grad
@@ -127,7 +132,7 @@ def move(weights: Array, first: Array, second: Array, grad: Array, rate: Any, ep
 
 
 def held_out(members: Sequence[Member], rows: int) -> np.ndarray:
-    """Which rows each member only validated with, (members, rows)."""
+    """Which rows each member validated on and did not train on, (members, rows)."""
     marks = np.zeros((len(members), rows), bool)
     for mark, member in zip(marks, members, strict=True):
         mark[member.validation], mark[member.train] = True, False

@@ -1,4 +1,4 @@
-"""Rows through a model batch by batch, on threads or in processes, and tasks of a comparison in processes."""
+"""Scoring in batches, on threads or in processes, and the tasks of `addml compare` in processes."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from addml.preprocessing.profile import DriftCounter, moments
 from addml.progress import Advance
 
 BATCH_ROWS = 32768
-THREADS = 4  # at most that share the interpreter's lock
-WORTH_PROCESSES = 250_000  # rows, in which processes win what their start takes
+THREADS = 4  # more would wait for the interpreter lock
+WORTH_PROCESSES = 250_000  # rows from which processes make up for their start
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
-Batch = tuple[int, pa.RecordBatch]  # how many rows came before, and some rows
+Batch = tuple[int, pa.RecordBatch]  # index of the first row, rows
 
 
 # All rows ---------------------------------------------------------------------------------------------------
 
 
 def scoring_place(options: Options, model: Model) -> tuple[str, int]:
-    """The device that scores, and how many batches at once: a table, unless a device is named, where it is read."""
+    """The device to score on and the number of threads; a table is scored on the CPU unless a device is named."""
     device = "cpu" if options.device == "auto" and model.form is None else resolve_device(options.device)
     return device, max_threads(options.jobs) if device == "cpu" else 1
 
@@ -61,18 +61,17 @@ def score_all(
     rows: int | None,
     folder: str | None = None,
 ) -> tuple[Scored, DriftCounter]:
-    """Score every batch, several at a time, holding a few; and count how they differ from training.
+    """Score every batch in parallel and count drift; `known` rows are not listed.
 
-    `rows` is about how many there are, where that is known; `folder` is for what memory should not hold; rows that are
-    `known` are not listed.
+    `rows`: an estimate of their number, if there is one. `folder`: for scored rows that do not fit into memory.
     """
-    (device, threads), top, drift = scoring_place(options, model), max(options.top, options.flag or 0), drift_of(model)
-    scored = Scored(max(LISTED, top), Pieces(folder))
-    work = partial(score_batch, model, device, list(carried), known, top, options.reasons, scored.most_listed)
+    (device, threads), drift = scoring_place(options, model), drift_of(model)
+    scored = Scored(max(LISTED, _top(options)), Pieces(folder))
+    work = partial(score_batch, model, options, device, list(carried), known)
     items = with_starts(batches)
     parts = on_threads(work, items, min(threads, THREADS))
-    if threads > 1 and model.scorer.max_threads <= THREADS and (rows or 0) >= WORTH_PROCESSES:  # threads would wait
-        with suppress(OSError):  # a system without room for processes
+    if threads > 1 and model.scorer.max_threads <= THREADS and (rows or 0) >= WORTH_PROCESSES:
+        with suppress(OSError):  # no locks for processes on this system
             parts = in_processes(work, items, threads)
     with blas_threads(1):
         for part in parts:
@@ -85,33 +84,26 @@ def score_all(
 
 
 def with_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[Batch]:
-    """The batches, each with how many rows came before it."""
     start = 0
     for batch in batches:
         yield start, batch
         start += batch.num_rows
 
 
-def score_batch(
-    model: Model,
-    device: str,
-    carried: list[str],
-    known: Known,
-    top: int,
-    most_reasons: int,
-    most_listed: int,
-    item: Batch,
-) -> Part:
-    """Score a batch that so many rows came before, and explain the rows that stand out."""
-    start, batch = item
-    drift = drift_of(model)
+def _top(options: Options) -> int:
+    return max(options.top, options.flag or 0)
+
+
+def score_batch(model: Model, options: Options, device: str, carried: list[str], known: Known, item: Batch) -> Part:
+    """Score a batch and explain its flagged and top rows."""
+    (start, batch), top, drift = item, _top(options), drift_of(model)
     features = features_of(model, batch, start, drift)
     scores, codes = scores_of(model, batch, features, device), known.codes(batch, model.columns)
     shown = np.where(codes < 0, scores, -np.inf)
     chosen = highest(shown, max(int((shown > model.threshold).sum()), top))
     chosen = chosen[codes[chosen] < 0]
-    found = reasons_for(model, batch.take(chosen), features[chosen], most_reasons)
-    first = chosen[:most_listed]
+    found = reasons_for(model, batch.take(chosen), features[chosen], options.reasons)
+    first = chosen[: max(LISTED, top)]
     values = batch.take(first).to_pylist()
     listed = [
         Candidate(start + int(place), float(scores[place]), values[at], found[at]) for at, place in enumerate(first)
@@ -124,25 +116,23 @@ def score_batch(
 
 
 def drift_of(model: Model) -> DriftCounter:
-    """A count of what is scored, against training."""
     assert model.columns is not None
     return DriftCounter(model.columns)
 
 
 def features_of(model: Model, batch: pa.RecordBatch, start: int, drift: DriftCounter | None = None) -> np.ndarray:
-    """The rows of a batch as the encoder takes them (n, d'); `start` rows came before them."""
+    """The encoder's features of a batch, (n, d'); `start` is the index of its first row, for errors."""
     vectorizer: TableVectorizer = model.vectorizer  # type: ignore[assignment]
     with rows_before(start):
         return vectorizer.prepare(batch, drift)
 
 
 def scores_of(model: Model, batch: pa.RecordBatch, features: np.ndarray, device: str) -> np.ndarray:
-    """The scores of a batch, which has these features, within the groups of its rows."""
     return model.scores(MemoryRows(features, model.vectorizer.groups_of(batch)), device, 1)
 
 
 def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most: int) -> Reasons:
-    """Why each row of a batch, which has these features, is unusual; at most so many reasons."""
+    """At most `most` reasons for each row of a batch with these features."""
     if not most or not batch.num_rows:
         return [()] * batch.num_rows
     groups, codes, within = model.vectorizer.groups, model.vectorizer.groups_of(batch), None
@@ -154,16 +144,16 @@ def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most:
 
 
 def _baseline(model: Model) -> np.ndarray:
-    """The usual value in every column; where no row is like that, the row that `explain` counts from."""
-    if views_of(model) is not None or model.columns is None:  # which count from nothing
+    """The row of typical values if it is an ordinary row, else the model's baseline."""
+    if views_of(model) is not None or model.columns is None:  # views need no baseline
         return model.baseline
-    usual = np.asarray(model.features.transform(model.columns.usual[None])[0])
+    usual = np.asarray(model.features.transform(model.columns.typical[None])[0])
     is_ordinary = model.scores(usual[None], "cpu", 1)[0] <= np.median(model.training.values)
     return usual if is_ordinary else model.baseline
 
 
 def _raw_values(model: Model, batch: pa.RecordBatch) -> tuple[dict[str, Any], dict[str, pa.Array]]:
-    """The values of the columns used, read as in training, and the texts in columns of numbers, null elsewhere."""
+    """The values of the columns used, read as in training, and the text cells in numeric columns (else null)."""
     assert model.columns is not None
     parts = [np.concatenate(blocks) for blocks in zip(*model.columns.read(batch), strict=True)]
     kinds, found = model.columns.kinds, dict(zip(model.used, parts, strict=True))
@@ -184,22 +174,19 @@ def _readable(values: np.ndarray, kind: str, column: pa.Array) -> Any:
     return pa.array(["false", "true"]).take(pa.array(np.nan_to_num(values).astype(np.int8), mask=values != values))
 
 
-# Batches in processes, where threads would wait in line ----------------------------------------------------------
+# Batches in processes ---------------------------------------------------------------------------------------
 
-_work: Callable[[Batch], Any]  # of a process, which does one thing alone
+_work: Callable[[Batch], Any]  # the one function of a worker process
 
 
 def in_processes(work: Callable[[Batch], Result], batches: Iterable[Batch], processes: int) -> Iterator[Result]:
-    """The results in the order of the batches, from processes each of which is sent the work once, and then batches.
-
-    Raises OSError where the system has no locks for several processes.
-    """
+    """The results in batch order, from processes that receive `work` once; OSError if the system has no locks."""
     context = get_context("spawn")
-    sent = context.Queue()  # a process that ends while it starts leaves what it should have been given in here
-    sent.cancel_join_thread()
-    pool = ProcessPoolExecutor(processes, context, _begin, (sent,))
+    queue = context.Queue()
+    queue.cancel_join_thread()  # a process that dies while starting leaves its copy of the work in the queue
+    pool = ProcessPoolExecutor(processes, context, _start_worker, (queue,))
     for _ in range(processes):
-        sent.put(work)
+        queue.put(work)
     return _from_processes(pool, batches, processes)
 
 
@@ -209,22 +196,20 @@ def _from_processes(pool: ProcessPoolExecutor, batches: Iterable[Batch], process
             sent = (pool.submit(_do, start, _packed(batch)) for start, batch in batches)
             yield from in_order(sent, AHEAD * processes)
         except BrokenProcessPool:
-            raise AddmlError(
-                f"one of {processes} processes was ended from outside, as happens where memory runs out; "
-                "give --jobs 1 for one process, which takes the least memory."
-            ) from None
+            what = f"one of {processes} processes was killed, probably because memory ran out"
+            raise AddmlError(f"{what}; --jobs 1 uses the least memory.") from None
 
 
-def _begin(sent: Queue[Callable[[Batch], Any]]) -> None:
+def _start_worker(queue: Queue[Callable[[Batch], Any]]) -> None:
     global _work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the process that waits for this one
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
     end_with_parent()
-    _work = sent.get()
+    _work = queue.get()
     pa.set_cpu_count(1)
 
 
 def end_with_parent() -> None:
-    """End this process when its parent is killed: it would wait for work for ever."""
+    """Exit when the parent is killed, instead of waiting for work forever."""
 
     def wait() -> None:
         parent = parent_process()
@@ -241,28 +226,28 @@ def _do(start: int, packed: pa.Buffer) -> Any:
 
 
 def _packed(batch: pa.RecordBatch) -> pa.Buffer:
-    """A batch in Arrow's own format: a slice of a table takes no more of it along."""
+    """A batch in Arrow's IPC format; pickling a slice would send the whole table."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
     return sink.getvalue()
 
 
-# Tasks of a comparison -------------------------------------------------------------------------------------------
+# Tasks of a comparison --------------------------------------------------------------------------------------
 
 
 class Ended(NamedTuple):
-    """A task that has ended: its seconds, or why it failed."""
+    """A finished task."""
 
-    task: Any  # has a title and run(machine), which gives rows of results
+    task: Any  # with a title and run(machine) -> rows of results
     seconds: float
     failure: str | None = None
 
 
 def run_tasks(tasks: Sequence[Any], machine: Any, jobs: int) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
-    """Each task as it ends, with its rows; a task that fails has none, and the others go on.
+    """Yield each task with its rows as it finishes; a failed task has no rows and does not stop the others.
 
-    Several jobs are processes of one thread each, which end as soon as this one is stopped.
+    Several jobs are single-threaded processes, which end as soon as this one is stopped.
     """
     if jobs == 1 or len(tasks) == 1:
         yield from (run_task(task, machine) for task in tasks)
@@ -292,7 +277,7 @@ def run_task(task: Any, machine: Any) -> tuple[Ended, list[dict[str, Any]]]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Processes started inside multiply matrices on one thread each."""
+    """Limit linear algebra to one thread in processes started inside."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     try:

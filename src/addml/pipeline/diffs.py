@@ -1,8 +1,8 @@
-"""Two models over one table or series: which rows moved in rank, which decisions changed. Two days under one model:
-kinds of anomaly that are new, grown, gone or as before, each with an identity that lasts.
+"""`addml diff`: two models on one table or series (ranks and decisions that changed), or two days under one model
+(kinds of anomaly that are new, grown, gone or as before).
 
-The kind of a flagged row is what its first reason says without the row's values, within its group: "sales unusually
-low". Its identity is a hash of these words, so it is the same on every day and under every model of these columns.
+The kind of a flagged row is its group and its first reason without values, such as "sales unusually low". Its id is a
+hash of these words, so it stays the same from day to day and across models of the same columns.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from addml.preprocessing.profile import DriftCounter, drift_warning
 from addml.progress import Progress
 from addml.text import without_password
 
-FIRST = 100  # ranks whose rows are compared
+FIRST = 100  # top ranks to compare
 STATUSES = ("new", "grown", "gone", "fewer", "as before")
-CLEARLY = 2.0  # deviations of a difference of counts
-EXPECTED = 3.0  # rows, of which one in twenty days has none by chance
+CLEARLY = 2.0  # standard deviations of a difference of counts
+EXPECTED = 3.0  # rows: with this expectation, one day in twenty has none by chance
 
 
 def compare(before: str, after: str, options: Options, progress: Progress) -> ModelDiff | DayDiff:
-    """Two saved models on one file, or two files, the second being `options.file`, under one model."""
+    """Compare two saved models on `options.file`, or the file `after` with `options.file` under one model."""
     kind = kind_of(options)
     check_applies(options, kind)
     use_threads(options.jobs)
@@ -51,7 +51,7 @@ def compare(before: str, after: str, options: Options, progress: Progress) -> Mo
     if kind == IMAGE:
         raise AddmlError(f"{options.source}: is a folder of images; addml diff compares tables and series.")
     if kind == SERIES and not is_model:
-        raise AddmlError(f"{options.source}: addml diff compares days of tables; leave --time out.")
+        raise AddmlError(f"{options.source}: addml diff compares days of tables, not of series; remove --time.")
     return (compare_models if is_model else compare_days)(before, after, options, progress)
 
 
@@ -63,10 +63,7 @@ def _scored_batches(
     drift: DriftCounter,
     beside: Sequence[tuple[str, str]] = (),
 ) -> Iterator[tuple[int, pa.RecordBatch, list[str], np.ndarray, np.ndarray]]:
-    """Each batch of a file: how many rows came before it, the columns that name its rows, its features and scores.
-
-    `drift` counts how the file differs from training.
-    """
+    """Yield the first row's index, the rows, the id columns, features and scores of each batch; `drift` is updated."""
     device = batches.scoring_place(options, model)[0]
     data, ids = open_for_model(options, model, batches.BATCH_ROWS, beside)
     with progress.stage(stage, expected_rows(options.file, data.rows)) as advance, blas_threads(1):
@@ -82,7 +79,7 @@ def _scored_batches(
 
 @dataclass(frozen=True)
 class ModelDiff:
-    """The scores and decisions of two models for the rows of a table; ranks begin at 1, the highest score."""
+    """The scores and decisions of two models for the same rows; rank 1 is the highest score."""
 
     source: str
     models: tuple[str, str]
@@ -112,7 +109,7 @@ class ModelDiff:
         return pa.table(dict(zip(names, self.ids.columns, strict=True)) | self.columns)
 
     def listed(self, top: int) -> list[dict[str, Any]]:
-        """The rows that moved most: changed decisions first, then by the ratio of ranks; none that did not move."""
+        """The rows that moved: changed decisions first, then by the ratio of ranks."""
         before, after = self.columns["rank_before"], self.columns["rank_after"]
         changed, ratio = self.flagged[0] != self.flagged[1], abs(np.log(after / before))
         order = np.lexsort((np.minimum(before, after), -ratio, ~changed))[:top]
@@ -137,30 +134,30 @@ class ModelDiff:
 
 
 def compare_models(before: str, after: str, options: Options, progress: Progress) -> ModelDiff:
-    """Score a file with two saved models, each by its own threshold; ids of the first that knows them."""
+    """Score a file with two saved models, each with its own threshold."""
     is_series, folders = options.time is not None, (before, after)
     models = [load_model(replace(options, model=one), SERIES if is_series else TABLE) for one in folders]
     score = _score_series if is_series else _score_table
     with on_disk(options.file) as file:
-        told = [replace(options, file=file, model=folder) for folder in folders]
-        found = [score(model, own, progress) for model, own in zip(models, told, strict=True)]
+        own = [replace(options, file=file, model=folder) for folder in folders]
+        found = [score(model, one, progress) for model, one in zip(models, own, strict=True)]
     scores, ids, texts = zip(*found, strict=True)
     for sentence in dict.fromkeys([*texts[0], *texts[1]]):
         warnings.warn(sentence, stacklevel=2)
     if len(scores[0]) != len(scores[1]):
-        raise AddmlError(f"{options.source}: has changed between the two models; run it again.")
+        raise AddmlError(f"{options.source}: changed while it was being scored; run the command again.")
     return ModelDiff(
         options.source,
         folders,
         (scores[0], scores[1]),
         flagged=(scores[0] > models[0].threshold, scores[1] > models[1].threshold),
-        ids=next((one for one in ids if one.num_columns > is_series), ids[0]),  # a series has its times
+        ids=next((one for one in ids if one.num_columns > is_series), ids[0]),  # of the first model that has ids
         noun="step" if is_series else "row",
     )
 
 
 def _score_table(model: Model, options: Options, progress: Progress) -> tuple[np.ndarray, pa.Table, list[str]]:
-    """The scores of all rows, their ids, and what is to be said of text in number columns."""
+    """All scores and ids, and the warnings on text in numeric columns."""
     drift = batches.drift_of(model)
     parts = _scored_batches(model, options, f"Scoring by {options.model}", progress, drift)
     scores, ids = zip(*((scores, batch.select(ids)) for _, batch, ids, _, scores in parts), strict=True)
@@ -188,14 +185,14 @@ class Example:
 
 @dataclass(frozen=True)
 class Kind:
-    """Flagged rows that stand out for the same reason."""
+    """Flagged rows with the same reason."""
 
     id: str
     words: str
     before: int  # rows
     after: int
     status: str
-    example: Example  # of the second day, or of the first where it is gone
+    example: Example  # from the second day, or from the first if the kind is gone
 
 
 @dataclass(frozen=True)
@@ -205,8 +202,8 @@ class DayDiff:
     model: str
     files: tuple[str, str]
     rows: tuple[int, int]
-    kinds: tuple[Kind, ...]  # new ones first, then those that grew; within these the strangest first
-    hidden: tuple[Hidden, ...] = ()  # of the second day, known to be normal
+    kinds: tuple[Kind, ...]  # by status, then the strangest first
+    hidden: tuple[Hidden, ...] = ()  # known rows of the second day
 
     @property
     def table(self) -> pa.Table:
@@ -229,7 +226,7 @@ class DayDiff:
 
 
 def compare_days(model: str, before: str, options: Options, progress: Progress) -> DayDiff:
-    """The flagged rows of two files by one saved model, the second being `options.file`."""
+    """Compare the flagged rows of the files `before` and `options.file`."""
     options = replace(options, model=model)
     fitted, known = load_model(options, TABLE), Known.of(options.known_normal, NORMAL)
     first, _, earlier, _ = _scored_day(fitted, replace(options, file=before), known, progress)
@@ -246,12 +243,12 @@ def compare_days(model: str, before: str, options: Options, progress: Progress) 
 def _scored_day(
     model: Model, options: Options, known: Known, progress: Progress
 ) -> tuple[np.ndarray, np.ndarray, dict[str, list[Example]], DriftCounter]:
-    """The scores of a file, the entries its rows are known by, the other flagged rows by kind, and its drift."""
+    """Scores, codes of known entries, examples of each kind of flagged row, and drift of a file."""
     every, entries, kinds, drift = [], [], dict[str, list[Example]](), batches.drift_of(model)
     with on_disk(options.file) as file:
         own, stage = replace(options, file=file), f"Scoring {options.source}"
         for start, batch, ids, features, scores in _scored_batches(model, own, stage, progress, drift, known.columns):
-            codes = known.naming_rows(ids, model.by).codes(batch, model.columns)
+            codes = known.with_ids(ids, model.by).codes(batch, model.columns)
             every.append(scores)
             entries.append(codes)
             flagged = np.flatnonzero((codes < 0) & (scores > model.threshold))
@@ -265,10 +262,9 @@ def _scored_day(
 
 
 def anomaly_kind(words: str, before: list[Example], after: list[Example], rows: tuple[int, int]) -> Kind:
-    """The kind of these rows, of so many rows on each day.
+    """Compare a kind's rows on two days, given the number of all `rows` on each.
 
-    Its status is what became of it beyond what chance explains of counts. It is gone where at least EXPECTED rows were
-    to be expected; below that none is found by chance.
+    It is grown or fewer if chance does not explain the difference, and gone if at least EXPECTED rows were expected.
     """
     identity = hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     ratio = rows[1] / max(rows[0], 1)
@@ -278,7 +274,7 @@ def anomaly_kind(words: str, before: list[Example], after: list[Example], rows: 
     elif not after:
         status = "gone" if expected >= EXPECTED else "fewer"
     else:
-        away = (len(after) - expected) / math.sqrt(len(after) + expected * ratio)  # in deviations
-        status = "grown" if away > CLEARLY else "fewer" if away < -CLEARLY else "as before"
+        deviations = (len(after) - expected) / math.sqrt(len(after) + expected * ratio)
+        status = "grown" if deviations > CLEARLY else "fewer" if deviations < -CLEARLY else "as before"
     strangest = max(after or before, key=lambda one: one.score)
     return Kind(identity, words, len(before), len(after), status, strangest)

@@ -1,4 +1,4 @@
-"""How well scores agree with labels: of rows, of images and pixels in MVTec's layout, and of ranges of a series."""
+"""Evaluation against labels: rows, images and pixels in MVTec's layout, and ranges of a series."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from addml.text import counted
 CURVE_POINTS = 500
 FIRST_ROWS = (10, 50, 100, 500, 1000)  # k of precision at k
 GOOD = "good"
-LEVELS = 2**16  # of map values, at most, between which pixels are not told apart
+LEVELS = 2**16  # bins of map values, at most
 MASK_ENDINGS = (".png", "_mask.png", ".bmp", ".tif", ".tiff")
-FALSE_ALARMS = 0.3  # share of normal pixels up to which PRO is averaged, as MVTec does
-WIDEST = 100  # steps: the default of TSB-AD's get_metrics; its leaderboard takes the period of the first channel
+FALSE_ALARMS = 0.3  # false-positive rate up to which PRO is averaged, as in MVTec
+WIDEST = 100  # steps: the default of TSB-AD's get_metrics; its leaderboard uses the period of the first channel
 THRESHOLDS = 250  # as in TSB-AD
 
 
@@ -32,9 +32,9 @@ THRESHOLDS = 250  # as in TSB-AD
 def evaluate(
     scores: np.ndarray, labels: np.ndarray, threshold: float, name: str, *, steps: bool = False
 ) -> dict[str, Any]:
-    """ROC-AUC, average precision, precision at k, the decision's figures and the curves; VUS for steps of a series.
+    """ROC-AUC, average precision, precision at k, precision, recall and F1 of flagged rows, and curves; VUS for steps.
 
-    Rows without a label do not count: a margin around labelled steps is measured in steps that have one.
+    Rows without a label are ignored; margins around labelled ranges count labelled steps only.
     """
     from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
@@ -43,7 +43,7 @@ def evaluate(
     anomalies = int(marked.sum())
     if anomalies in (0, len(marked)):
         which = f"{'no normal row' if anomalies else 'no anomaly'} among {counted(len(marked), 'row')}"
-        raise AddmlError(f"the label column {name!r} marks {which}: nothing to evaluate.")
+        raise AddmlError(f"the label column {name!r} marks {which}; evaluation needs both.")
     hits = np.cumsum(marked[np.argsort(-own, kind="stable")])  # among the k highest scores
     places = sorted({k for k in (*FIRST_ROWS, anomalies) if k <= len(own)})
     flagged, found = int((own > threshold).sum()), int((marked[own > threshold] == 1).sum())
@@ -66,7 +66,7 @@ def evaluate(
 
 
 def _curve(**axes: np.ndarray) -> dict[str, list[float]]:
-    """At most CURVE_POINTS points, at even steps along the curve, so that a steep beginning keeps its shape."""
+    """Thin a curve to CURVE_POINTS points, evenly spaced along its length, so that a steep start keeps its shape."""
     points = np.stack(list(axes.values()))
     if points.shape[1] > CURVE_POINTS:
         length = np.concatenate([[0.0], np.cumsum(np.abs(np.diff(points)).sum(axis=0))])
@@ -86,40 +86,40 @@ class Layout:
 
     @classmethod
     def of(cls, folder: str, *, trains: bool) -> Layout:
-        """The layout of a folder, which must have it."""
+        """Check that a folder has this layout."""
         root = Path(os.path.expanduser(folder))
         needed = [f"test/{GOOD}", *(["train"] if trains else [])]
         if missing := [name for name in needed if not (root / name).is_dir()]:
             raise AddmlError(
-                f"{folder}: has no folder {' and '.join(missing)}; images are evaluated in MVTec's layout: train/good, "
+                f"{folder}: has no folder {' and '.join(missing)}; evaluation needs MVTec's layout: train/good, "
                 "test/good, test/KIND for each kind of defect, and masks in ground_truth/KIND.",
                 file=folder,
             )
         return cls(root)
 
     def mask_file(self, name: str) -> Path | None:
-        """The mask of a defective test image, if there is one."""
+        """The path of a test image's mask, if it has one."""
         stem = self.root / MASKS / os.path.splitext(name)[0]
         paths = (stem.with_name(f"{stem.name}{ending}") for ending in MASK_ENDINGS)
         return next((path for path in paths if path.is_file()), None)
 
     def evaluate(
-        self, pictures: Pictures, scores: np.ndarray, threshold: float, places: np.ndarray | None
+        self, pictures: Pictures, scores: np.ndarray, threshold: float, maps: np.ndarray | None
     ) -> tuple[dict[str, Any], str]:
-        """The figures of all images and of each kind of defect, those of pixels from maps and masks; and a note."""
+        """The measures over all images and per kind of defect, with maps also those of pixels; and a note."""
         from sklearn.metrics import roc_auc_score
 
         kinds = np.array([Path(name).parts[0] if len(Path(name).parts) > 1 else "" for name in pictures.names])
         if "" in kinds:
             path = self.root / "test" / pictures.names[int((kinds == "").argmax())]
-            raise AddmlError(f"{path}: is in no folder that says its kind; move it into {GOOD} or another.")
+            raise AddmlError(f"{path}: must be in a folder that names its kind, such as {GOOD}.")
         found = evaluate(scores, (kinds != GOOD).astype(int), threshold, "folders of test")
         figures: dict[str, dict[str, float]] = {}
-        note = "no figures of pixels: they need a model with --encoder pretrained"
-        if places is not None:
-            figures = pixel_figures(self._pixels(pictures, kinds, places), levels_of(places))
+        note = "no pixel measures: they need a model fitted with --encoder pretrained"
+        if maps is not None:
+            figures = pixel_figures(self._pixels(pictures, kinds, maps), levels_of(maps))
             missing = sum(self.mask_file(name) is None for name in np.array(pictures.names)[kinds != GOOD])
-            note = f"not among the figures of pixels: {counted(missing, 'image')} without a mask" if missing else ""
+            note = f"ignored in pixel measures: {counted(missing, 'image')} without a mask" if missing else ""
         found |= figures.get("", {}) | {"kinds": []}
         for kind in sorted({*kinds} - {GOOD}):
             own, among = kinds == kind, (kinds == kind) | (kinds == GOOD)
@@ -129,39 +129,39 @@ class Layout:
         return found, note
 
     def _pixels(
-        self, pictures: Pictures, kinds: np.ndarray, places: np.ndarray
+        self, pictures: Pictures, kinds: np.ndarray, maps: np.ndarray
     ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
         """Kind, map and mask of each image at its own resolution."""
-        for name, kind, size, own in zip(pictures.names, kinds, pictures.sizes, places, strict=True):
+        for name, kind, size, own in zip(pictures.names, kinds, pictures.sizes, maps, strict=True):
             file = self.mask_file(name)
             if kind == GOOD or file is not None:
                 yield kind, resized(own, size), np.zeros(size, bool) if file is None else read_mask(file, size)
 
 
-def levels_of(places: np.ndarray) -> np.ndarray:
-    """Values between which pixels are not told apart: those of the places that maps are interpolated from."""
-    values = np.unique(places)
+def levels_of(maps: np.ndarray) -> np.ndarray:
+    """Bin edges for pixel values: the values of the maps before interpolation."""
+    values = np.unique(maps)
     return values[np.unique(np.linspace(0, len(values) - 1, LEVELS).astype(np.int64))]
 
 
 def pixel_figures(
     pixels: Iterator[tuple[str, np.ndarray, np.ndarray]], levels: np.ndarray
 ) -> dict[str, dict[str, float]]:
-    """Pixel ROC-AUC and PRO of each kind of defect, and under "" of all, from kinds, maps and masks of images.
+    """Pixel ROC-AUC and PRO per kind of defect, and over all under "", from kinds, maps and masks of images.
 
-    PRO is the share of a marked region that lies above a threshold, averaged over regions and over thresholds up to
-    30 % of false alarms: a ROC curve in which the pixels of every region have the same weight together.
+    PRO is the share of a marked region above a threshold, averaged over regions and over thresholds up to 30 % false
+    positives: a ROC curve in which every region has the same total weight.
     """
     from scipy.ndimage import label
 
-    counts: dict[str, np.ndarray] = {}  # (3, levels): normal pixels, marked ones, shares of regions
+    counts: dict[str, np.ndarray] = {}  # (3, levels): normal pixels, marked pixels, pixel weights within regions
     for kind, found, mask in pixels:
         own = counts.setdefault(kind, np.zeros((3, len(levels) + 1)))
-        places = np.searchsorted(levels, found.ravel())
+        bins = np.searchsorted(levels, found.ravel())
         regions = label(mask, np.ones((3, 3)))[0].ravel()
         shares = np.where(regions > 0, 1 / np.bincount(regions)[regions], 0)
         for row, weights in zip(own, (regions == 0, regions > 0, shares), strict=True):
-            row += np.bincount(places, weights, len(levels) + 1)
+            row += np.bincount(bins, weights, len(levels) + 1)
     good = counts.pop(GOOD, np.zeros((3, len(levels) + 1)))
     sums = {kind: own + good for kind, own in counts.items() if own[1].any()}
     return {kind: _pixel_areas(own) for kind, own in {"": sum(counts.values()) + good, **sums}.items() if own[1].any()}
@@ -183,25 +183,24 @@ def _pixel_areas(counts: np.ndarray) -> dict[str, float]:
 
 
 def volumes(labels: np.ndarray, scores: np.ndarray, widest: int = WIDEST) -> tuple[float, float]:
-    """VUS: the mean areas under the ROC and the precision-recall curves for widths of 0 to `widest` steps.
+    """VUS-ROC and VUS-PR: the mean areas under the ROC and precision-recall curves for widths of 0 to `widest` steps.
 
-    Nobody knows the edges of an anomaly to the step. So each labelled range gets a margin of half a width on either
-    side, in which a label falls from 1 to about 0.7. At each threshold, flagged steps in a margin count as found by
-    their soft label; margins that are not flagged do not count as missed. Recall is multiplied by the share of ranges,
-    margins included, with at least one flagged step. No score is adjusted: a range is not found as a whole because one
-    of its steps was.
+    The edges of an anomaly are never exact, so each labelled range gets a margin of half a width on either side, in
+    which the label falls from 1 to about 0.7. Flagged steps in a margin count as hits by their soft label; unflagged
+    ones do not count as misses. Recall is multiplied by the share of ranges, with margins, that have a flagged step.
+    There is no point adjustment: one flagged step does not mark its whole range as found.
 
-    The metrics are those of Paparrizos et al., "Volume Under the Surface" (VLDB 2022), with the values of TSB-AD (Liu
+    The measures are those of Paparrizos et al., "Volume Under the Surface" (VLDB 2022), with the values of TSB-AD (Liu
     and Paparrizos, NeurIPS 2024): 250 thresholds at evenly spaced ranks of the scores, trapezoids below the ROC curve
-    and steps below the precision-recall curve. Its leaderboard takes the length of the series' period for `widest`.
+    and steps below the precision-recall curve. The TSB-AD leaderboard sets `widest` to the period of the series.
     """
     marked, scores = np.asarray(labels) != 0, np.asarray(scores)
     if marked.all() or not marked.any():
-        raise ValueError("VUS needs steps of both kinds; the labels have one")
+        raise ValueError("VUS needs both normal and anomalous steps; the labels have only one kind")
     ranges = ranges_of(marked)
     thresholds = np.unique(np.sort(scores)[::-1][np.linspace(0, len(scores) - 1, THRESHOLDS).astype(int)])
     count = len(thresholds)
-    levels = count - np.searchsorted(thresholds, scores, side="right")  # the first threshold that flags each step
+    levels = count - np.searchsorted(thresholds, scores, side="right")  # index of the first threshold to flag a step
     near, distances = _surroundings(marked, ranges, widest // 2)
     flagged, sure = _up_to(levels, count), _up_to(levels[marked], count)
     areas = []
@@ -213,21 +212,21 @@ def volumes(labels: np.ndarray, scores: np.ndarray, widest: int = WIDEST) -> tup
 
 
 def ranges_of(labels: np.ndarray) -> np.ndarray:
-    """The first and the last step of every range of ones, (ranges, 2)."""
+    """First and last step of every run of ones, (ranges, 2)."""
     edges = np.diff(np.concatenate([[0], np.asarray(labels, np.int8) != 0, [0]]).astype(np.int8))
     return np.column_stack([np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) - 1])
 
 
 def _up_to(levels: np.ndarray, count: int, weights: np.ndarray | None = None) -> np.ndarray:
-    """How many of the steps each threshold flags, or their weights in sum, (thresholds,)."""
+    """The number of steps that each threshold flags, or the sum of their weights, (thresholds,)."""
     return np.cumsum(np.bincount(levels, weights, count))
 
 
 def _surroundings(marked: np.ndarray, ranges: np.ndarray, margin: int) -> tuple[np.ndarray, np.ndarray]:
-    """The steps in the widest margins, and how far the nearest and the second nearest range is, (2, steps)."""
+    """The steps in the widest margins, and their distances to the two nearest ranges, (2, steps)."""
     steps = np.flatnonzero(~marked)
     firsts, lasts = np.append(ranges[:, 0], [np.inf] * 2), np.append([-np.inf] * 2, ranges[:, 1])
-    behind = np.searchsorted(ranges[:, 0], steps)  # how many ranges lie before the step
+    behind = np.searchsorted(ranges[:, 0], steps)  # number of ranges before the step
     away = [steps - lasts[behind], steps - lasts[behind + 1], firsts[behind] - steps, firsts[behind + 1] - steps]
     distances = np.sort(away, axis=0)[:2]
     near = distances[0] <= margin
@@ -235,14 +234,14 @@ def _surroundings(marked: np.ndarray, ranges: np.ndarray, margin: int) -> tuple[
 
 
 def _soft_labels(distances: np.ndarray, width: int) -> np.ndarray:
-    """sqrt(1 - distance / width) up to half a width from a range; these add up to at most 1, which any two exceed."""
+    """sqrt(1 - distance / width) within half a width of a range; 1 where two margins overlap."""
     nearest, second = distances
     fading = np.sqrt(np.maximum(1 - nearest / max(width, 1), 0))
     return np.where(second <= width // 2, 1.0, np.where(nearest <= width // 2, fading, 0.0))
 
 
 def _touched(levels: np.ndarray, count: int, ranges: np.ndarray, margin: int) -> np.ndarray:
-    """The share of ranges with a flagged step in them or in their margins; ranges whose margins overlap are one."""
+    """The share of ranges with a flagged step in them or their margins; overlapping ranges count as one."""
     apart = ranges[1:, 0] - ranges[:-1, 1] > 2 * margin
     firsts, lasts = ranges[np.append(True, apart), 0] - margin, ranges[np.append(apart, True), 1] + margin
     bounds = np.column_stack([firsts, lasts + 1]).clip(0, len(levels)).ravel()
@@ -253,7 +252,7 @@ def _touched(levels: np.ndarray, count: int, ranges: np.ndarray, margin: int) ->
 def _areas(flagged: np.ndarray, sure: np.ndarray, margin: np.ndarray, touched: np.ndarray) -> tuple[float, float]:
     """The areas under both curves for one width, from what each threshold flags: steps, labels, soft labels, ranges."""
     hits = sure + margin
-    positives = sure[-1] + margin / 2  # between the labels alone and the labels with the margins that are flagged
+    positives = sure[-1] + margin / 2  # the mean of the labels without and with the flagged margins
     recall = np.minimum(hits / positives, 1) * touched
     false = (flagged - hits) / (flagged[-1] - positives)
     roc = np.trapezoid(np.concatenate([[0], recall, [1]]), np.concatenate([[0], false, [1]]))

@@ -1,4 +1,4 @@
-"""Folders of images: trained on and scored, with thumbnails and maps of where each score comes from."""
+"""Folders of images: training, scoring, thumbnails and anomaly maps."""
 
 from __future__ import annotations
 
@@ -30,26 +30,27 @@ from addml.progress import Progress, epochs_to
 from addml.scoring.patches import resized
 from addml.text import counted, figure
 
-FILE = "file"  # the column that names an image
-ALARM_RATE = 0.01  # of new normal images, by default where all training images are normal
-NUMBERS_AT_ONCE = 2**25  # of the images that are scored between two steps of the progress bar
-SHOWN = 0.95  # share of the places of a photograph that are not coloured: the others make its score
+FILE = "file"  # the only column
+ALARM_RATE = 0.01  # of new normal images; the default with --clean
+NUMBERS_AT_ONCE = 2**25  # pixel values scored per step of the progress bar
+SHOWN = 0.95  # quantile above which the pixels of a photograph are coloured
+
+Work = Callable[[LazyRows, str, int], np.ndarray]  # rows, device, threads
 
 
 class ImageSource:
-    """A folder of images; once it was trained on, `rank` scores its own images, else new ones by a saved model."""
+    """A folder of images to train on and then rank, or to rank with a saved model."""
 
     kind = IMAGE
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.choice = ""  # why this encoder
-        self.pictures: Pictures | None = None  # until they are read
-        self.places = np.zeros(0, np.int64)  # of the training images among all
-        self.strangeness: np.ndarray | None = None  # of the places of all images, where somebody asked
+        self.choice = ""  # note on the choice of encoder
+        self.pictures: Pictures | None = None  # None until read
+        self.places = np.zeros(0, np.int64)  # indices of the training images
+        self.maps: np.ndarray | None = None  # of all images, once computed
 
     def train(self, progress: Progress) -> Model:
-        """A model of all images or of a sample of them."""
         options, size = self.options, _size(self.options.size)
         heads = look_at(options.file, size=size)
         encoder = self._encoder(heads)
@@ -57,7 +58,7 @@ class ImageSource:
         self._check_maps(is_photo)
         if is_photo:
             heads = look_at(options.file, size=size, largest=PHOTO_SIDE)
-        self.pictures = pictures = self._read(heads, progress, "give a smaller --size", copies=2)
+        self.pictures = pictures = self._read(heads, progress, "use a smaller --size", copies=2)
         self.places = draw_places(len(pictures.names), None if options.all_rows else options.sample, options.seed)
         images = pictures.images if len(self.places) == len(pictures.names) else pictures.images[self.places]
         with progress.stage("Training", options.epochs, len(images) * options.members) as advance, epochs_to(advance):
@@ -77,26 +78,25 @@ class ImageSource:
         if is_installed():
             self.choice = "encoder: pretrained, as images are larger than 64 pixels (--encoder)"
             return Pretrained.name
-        self.choice = "encoder: conv; for photographs pip install 'addml[pretrained]' finds much more"
+        self.choice = "encoder: conv; pip install 'addml[pretrained]' finds much more in photographs"
         return "conv"
 
     def _check_maps(self, has_patches: bool) -> None:
         if self.options.maps is not None and not has_patches:
-            raise AddmlError("--maps needs a model with --encoder pretrained; fit one, or leave it out.", option="maps")
+            raise AddmlError("--maps needs a model fitted with --encoder pretrained.", option="maps")
 
     def _read(self, heads: Heads, progress: Progress, remedy: str, copies: int = 1) -> Pictures:
-        """Read the images, unless memory has no room for so many copies of their pixels."""
+        """Read the images if memory has room for `copies` of their pixels."""
         file, rows, shape, free = self.options.file, len(heads.known), heads.shape, free_memory()
         size = copies * (4 if heads.deep else 1) * rows * shape.channels * shape.height * shape.width
         if size > free:
             images = f"{counted(rows, 'image')} of {shape.height} x {shape.width} pixels"
-            needed = f"about {figure(size / 1e9, 2)} GB of memory, and {figure(free / 1e9, 2)} GB are free"
-            raise AddmlError(f"{file}: {images} take {needed}; {remedy}.", file=file)
+            needed = f"about {figure(size / 1e9, 2)} GB of memory, but only {figure(free / 1e9, 2)} GB are free"
+            raise AddmlError(f"{file}: {images} need {needed}; {remedy}.", file=file)
         with progress.stage(f"Reading {file}", None):
             return heads.read(self.options.skip_unreadable)
 
     def training_findings(self, model: Model) -> Findings:
-        """What training found; the images are not ranked."""
         assert self.pictures is not None
         known = {"rows": len(self.pictures.names), "trained_rows": len(self.places), "noun": "image"}
         return ranking.training_findings(model, self.options.file, self.notes, **known)
@@ -105,9 +105,8 @@ class ImageSource:
     def notes(self) -> tuple[str, ...]:
         assert self.pictures is not None
         rows, drawn = len(self.pictures.names), len(self.places)
-        sampled = f"trained on {drawn:,} of {rows:,} images, drawn at random (--all-rows takes all)"
-        notes = (*self.pictures.notes, self.choice) if self.choice else self.pictures.notes
-        return (*notes, sampled) if 0 < drawn < rows else notes
+        sampled = f"trained on {drawn:,} of {rows:,} images, drawn at random (--all-rows uses all)"
+        return (*self.pictures.notes, *filter(None, [self.choice, sampled if 0 < drawn < rows else ""]))
 
     # Scoring ------------------------------------------------------------------------------------------------
 
@@ -115,68 +114,60 @@ class ImageSource:
         is_own, top = self.pictures is not None, self.options.top
         pictures = self.pictures = self.pictures or self._read_for(model, progress)
         scores = self._in_parts("Scoring", model.scores, model, pictures.images, progress)
-        model = ranking.settled(model, scores, self.options)
+        model = ranking.with_batch_threshold(model, scores, self.options)
         shown = ranking.highest(scores, max(min(int((scores > model.threshold).sum()), ranking.LISTED), top))
-        places = self.places_of(model, progress) if self.options.maps is not None else None
+        maps = self.maps_of(model, progress) if self.options.maps is not None else None
         heat = self._heat(model, shown, progress) if self.options.reasons else None
         scored = self._scored(pictures, scores, shown, heat)
         findings = ranking.ranked_findings(
             model, scored.listed, scores, [FILE], top, self.options.file, self.notes, are_new=not is_own
         )
         picked = thumbnails(pictures, scores, shown, ranking.highest(-scores, top), heat)
-        findings = replace(findings, pictures=picked, noun="image", groups=())  # a place in common means nothing
-        if is_own:
-            findings = replace(findings, trained_rows=len(self.places))
-        maps = () if places is None else map_files(pictures, places, model.threshold)
+        findings = replace(findings, pictures=picked, noun="image", trained_rows=len(self.places))
+        findings = replace(findings, groups=())  # images are not alike for sharing a region
+        files = () if maps is None else map_files(pictures, maps, model.threshold)
         tables = ranking.scored_tables(scored, scores, model, [FILE], top, are_new=not is_own)
-        return ranking.Result(findings, tables, model, maps)
+        return ranking.Result(findings, tables, model, files)
 
-    def places_of(self, model: Model, progress: Progress) -> np.ndarray:
-        """How strange each place of all images is, (n, height, width); worked out once."""
+    def maps_of(self, model: Model, progress: Progress) -> np.ndarray:
+        """The anomaly maps of all images, (n, height, width), computed once."""
         assert self.pictures is not None
-        if self.strangeness is None:
+        if self.maps is None:
             images = self.pictures.images
-            self.strangeness = self._in_parts("Maps", lambda rows, _, n: model.maps(rows, n), model, images, progress)
-        return self.strangeness
+            self.maps = self._in_parts("Maps", lambda rows, _, n: model.maps(rows, n), model, images, progress)
+        return self.maps
 
     def _read_for(self, model: Model, progress: Progress) -> Pictures:
         options, form = self.options, model.form
         assert form is not None
         self._check_maps(model.scorer.on_patches)
         if options.size is not None:
-            raise AddmlError(f"--size {options.size}: the model knows its own size, {form.shape[1:]}; leave it out.")
+            raise AddmlError(f"--size {options.size}: the model sets the size, {form.shape[1:]}; remove --size.")
         heads = look_at(options.file, size=(form.shape[1], form.shape[2]), channels=form.shape[0])
         pictures = self._read(heads, progress, "score a part of them at a time")
-        strange = model.vectorizer.strange(pictures.images)  # type: ignore[attr-defined]
+        strange = model.vectorizer.scale_warning(pictures.images)  # type: ignore[attr-defined]
         if strange is not None:
             warnings.warn(f"{options.file}: {strange}", stacklevel=2)
         return pictures
 
     def _heat(self, model: Model, shown: np.ndarray, progress: Progress) -> np.ndarray:
-        """Maps of some images, (k, height, width)."""
+        """The maps of the shown images, (k, height, width)."""
         assert self.pictures is not None
         images = self.pictures.images[shown]
 
         def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:
             return contributions_of(model, rows, np.arange(len(rows)), device, threads)
 
-        if self.strangeness is not None:
-            maps = np.stack([resized(one, images.shape[2:]) for one in self.strangeness[shown]])
+        if self.maps is not None:
+            maps = np.stack([resized(one, images.shape[2:]) for one in self.maps[shown]])
         else:
             maps = self._in_parts("Explaining", work, model, images, progress)
         if not model.scorer.on_patches:
             return maps
         return np.asarray((maps - np.quantile(maps, SHOWN, axis=(1, 2), keepdims=True)).clip(0))
 
-    def _in_parts(
-        self,
-        stage: str,
-        work: Callable[[LazyRows, str, int], np.ndarray],
-        model: Model,
-        images: np.ndarray,
-        progress: Progress,
-    ) -> np.ndarray:
-        """The results of `work` for all images, some at a time."""
+    def _in_parts(self, stage: str, work: Work, model: Model, images: np.ndarray, progress: Progress) -> np.ndarray:
+        """The results of `work` for all images, a block at a time."""
         device, threads = scoring_place(self.options, model)
         few = 8 if model.scorer.on_patches else model.block("cpu")
         size = max(1, NUMBERS_AT_ONCE // model.encoder.inputs if stage == "Scoring" else few * threads)
@@ -191,7 +182,7 @@ class ImageSource:
     def _scored(
         self, pictures: Pictures, scores: np.ndarray, shown: np.ndarray, heat: np.ndarray | None
     ) -> ranking.Scored:
-        """The scores as those of a table's rows; the file's name is the only column."""
+        """The scores in the form of a table with the file name as its only column."""
         reasons = [()] * len(shown) if heat is None else reasons_of(heat, self.options.reasons)
         listed = [
             ranking.Candidate(int(place), float(scores[place]), {FILE: pictures.names[place]}, why)
@@ -204,33 +195,33 @@ class ImageSource:
 
 
 def _size(given: str | None) -> int | tuple[int, int] | None:
-    """32 for 32, (48, 64) for 48x64."""
+    """Parse 32 as 32 and 48x64 as (48, 64)."""
     if given is None:
         return None
     sides = given.lower().split("x")
     if not 1 <= len(sides) <= 2 or not all(side.isdecimal() and int(side) for side in sides):
-        raise AddmlError(f"--size {given}: give a number of pixels, 32, or height and width, 48x64.", option="size")
+        raise AddmlError(f"--size {given}: must be N or HxW pixels, such as 32 or 48x64.", option="size")
     return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
 
 
 # Pictures, maps and reasons ---------------------------------------------------------------------------------
 
-STRANGEST, TYPICAL = 24, 12  # at most: a report stays small
-THUMBNAIL = 240  # pixels along its longer side, at most
-GLOW = np.array([222.0, 45.0, 38.0])  # the colour of what is strange
-STRONGEST = 0.85  # of that colour over the picture
-AT_THRESHOLD = 128  # grey of a map where a place is as strange as the threshold
+STRANGEST, TYPICAL = 24, 12  # thumbnails at most, to keep reports small
+THUMBNAIL = 240  # pixels along the longer side, at most
+GLOW = np.array([222.0, 45.0, 38.0])  # RGB of anomalous pixels
+STRONGEST = 0.85  # opacity of that colour at the maximum of a map
+AT_THRESHOLD = 128  # grey level of a map at the threshold
 NAMES = ("upper left", "top", "upper right", "left", "middle", "right", "lower left", "bottom", "lower right")
-LEAST = 0.3  # of what makes an image strange: where it lies in many places, no word tells where
+LEAST = 0.3  # share of the map that a region needs to be named
 
 
 def thumbnails(
     pictures: Pictures, scores: np.ndarray, strangest: np.ndarray, typical: np.ndarray, heat: np.ndarray | None
 ) -> tuple[Picture, ...]:
-    """Pictures of the strangest images with their maps (k, height, width), then of the most typical ones.
+    """Thumbnails of the strangest images with their maps (k, height, width), then of the most typical ones.
 
-    Bytes are shown as they are. Deeper images seldom use all of their range (a camera's 12 bits of 16, numbers from
-    0 to 1): they go from the darkest pixel of all of them to the brightest.
+    8-bit images are shown as they are. Deeper ones rarely use their full range (12 of 16 bits, floats from 0 to 1), so
+    they are stretched from the darkest pixel of all images to the brightest.
     """
     images, low, gain = pictures.images, 0.0, 1.0
     if images.dtype != np.uint8:
@@ -253,14 +244,14 @@ def thumbnails(
 
 
 def _glowing(seen: np.ndarray, heat: np.ndarray) -> np.ndarray:
-    """The picture in grey, the places that make it strange in red."""
+    """The image in grey with its anomalous pixels in red."""
     strength = heat.clip(0)[..., None] / max(float(heat.max()), np.finfo(float).tiny) * STRONGEST
     grey = np.repeat(seen.mean(axis=-1, keepdims=True), 3, axis=-1)
     return np.asarray((1 - strength) * grey + strength * GLOW)
 
 
 def _thumbnail(pixels: np.ndarray, size: tuple[int, ...]) -> bytes:
-    """An image in the proportions of its file, (height, width): PNG where every pixel can be seen, else JPEG."""
+    """A PNG of a small image, else a JPEG with the aspect ratio of the file's `size` (height, width)."""
     if max(pixels.shape) <= LARGEST:
         return _encoded(pixels)
     scale = min(1.0, THUMBNAIL / max(size))
@@ -268,7 +259,7 @@ def _thumbnail(pixels: np.ndarray, size: tuple[int, ...]) -> bytes:
 
 
 def _encoded(pixels: np.ndarray, size: tuple[int, int] | None = None) -> bytes:
-    """A PNG file, or a JPEG of another size (height, width)."""
+    """A PNG, or a JPEG resized to (height, width)."""
     from PIL import Image
 
     file, image = io.BytesIO(), Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))
@@ -279,18 +270,18 @@ def _encoded(pixels: np.ndarray, size: tuple[int, int] | None = None) -> bytes:
     return file.getvalue()
 
 
-def map_files(pictures: Pictures, places: np.ndarray, threshold: float) -> Iterator[tuple[str, bytes]]:
-    """The map and the mask of each image at its own resolution: the threshold is 128, and places above it are white."""
+def map_files(pictures: Pictures, maps: np.ndarray, threshold: float) -> Iterator[tuple[str, bytes]]:
+    """Each image's map (the threshold is 128) and mask (white above the threshold) at the image's resolution."""
     stems = [os.path.splitext(name)[0] for name in pictures.names]
     count, unit = Counter(stems), threshold if 0 < threshold < np.inf else 1.0
-    for name, stem, size, own in zip(pictures.names, stems, pictures.sizes, places, strict=True):
-        found, target = resized(own, size), stem if count[stem] == 1 else name
-        yield f"{target}.map.png", _encoded(AT_THRESHOLD * found / unit)
-        yield f"{target}.mask.png", _encoded(255.0 * (found > threshold))
+    for name, stem, size, own in zip(pictures.names, stems, pictures.sizes, maps, strict=True):
+        full, target = resized(own, size), stem if count[stem] == 1 else name
+        yield f"{target}.map.png", _encoded(AT_THRESHOLD * full / unit)
+        yield f"{target}.mask.png", _encoded(255.0 * (full > threshold))
 
 
 def reasons_of(heat: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
-    """The thirds of each image that make it strange, the strangest first, from maps (n, height, width)."""
+    """Name the ninths of each image that contribute most to its map; maps are (n, height, width)."""
     _, height, width = heat.shape
     third = 3 * (3 * np.arange(height) // height)[:, None] + 3 * np.arange(width) // width
     regions = np.stack([heat[:, third == place].sum(axis=1) for place in range(len(NAMES))], axis=1).clip(0)

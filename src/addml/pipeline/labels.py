@@ -1,4 +1,4 @@
-"""What people know of rows: labels in a column, row numbers, ids, and conditions in a TOML file kept in Git.
+"""Labels and known rows: a label column, row numbers, ids, and conditions in a TOML file.
 
 A condition is `column op value`, joined by `and`: `store = Turin and miles > 12`. It is parsed, never evaluated.
 """
@@ -6,14 +6,11 @@ A condition is `column op value`, joined by `and`: `store = Turin and miles > 12
 from __future__ import annotations
 
 import operator
-import os
 import re
-import tomllib
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -23,7 +20,7 @@ from addml.arrow import PLAIN_NUMBERS, as_numbers, as_text, is_date, is_numeric,
 from addml.errors import AddmlError
 from addml.findings import Hidden
 from addml.inputs.table import Columns
-from addml.pipeline.options import KNOWN_ENDING, Options, names_file
+from addml.pipeline.options import KNOWN_ENDING, Options, names_file, read_toml
 from addml.pipeline.sources import find
 from addml.text import counted, did_you_mean, listed
 
@@ -50,26 +47,26 @@ Table: TypeAlias = pa.RecordBatch | pa.Table
 
 
 def read_label(column: Column, anomaly_value: str | None, name: str) -> np.ndarray:
-    """1 for anomalies, 0 for normal rows, -1 where the label is missing: null, NaN or an empty text."""
+    """1 for anomalies, 0 for normal rows, -1 for missing labels (null, NaN or empty text)."""
     codes, values = _coded(column)
-    shown = f"it holds {listed([repr(value) for value in values if value])}."
+    holds = f"it holds {listed([repr(value) for value in values if value])}."
     if anomaly_value is None:
         values, anomalous = [value.lower() for value in values], ANOMALY_WORDS
         if not {*values} <= ANOMALY_WORDS | NORMAL_WORDS | {""}:
-            what = f"say which value of the label column {name!r} marks an anomaly: --anomaly-value VALUE"
-            raise AddmlError(f"{what}; {shown}", column=name)
+            what = f"label column {name!r}: name the value that marks an anomaly with --anomaly-value VALUE"
+            raise AddmlError(f"{what}; {holds}", column=name)
     else:
         anomalous = {anomaly_value}
         if anomaly_value not in values:
-            what = f"no row has {anomaly_value!r} (--anomaly-value) in the label column {name!r}"
-            raise AddmlError(f"{what}; {shown}", column=name)
+            what = f"label column {name!r}: no row has {anomaly_value!r} (--anomaly-value)"
+            raise AddmlError(f"{what}; {holds}", column=name)
     meanings = [int(value in anomalous) if value else UNKNOWN for value in values]
-    return np.asarray(np.array([*meanings, UNKNOWN])[codes])  # the last is that of code -1
+    return np.asarray(np.array([*meanings, UNKNOWN])[codes])  # code -1 takes the last
 
 
 def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
-    """The code of each row's label, -1 where it is missing, and the text of each code; empty for NaN."""
-    encoded = pa.chunked_array([_array(column)]).dictionary_encode().combine_chunks()
+    """The code of each row's label (-1: null) and the text of each code ("" for NaN)."""
+    encoded = _array(column).dictionary_encode()
     codes, texts = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False), []
     for value in encoded.dictionary.drop_null().to_pylist():
         if isinstance(value, float) and (value != value or value.is_integer()):
@@ -93,7 +90,7 @@ class Clause(NamedTuple):
     value: str
 
     def holds(self, batch: Table, columns: Columns | None) -> np.ndarray:
-        """Of which rows it is true; an empty cell equals "" and is neither above nor below anything."""
+        """Test each row; an empty cell equals "" and is neither above nor below anything."""
         column, compare, ordered = _array(batch[self.column]), COMPARED[self.op], self.op not in ("=", "!=")
         fitted = next((one for one in (columns.fitted if columns else ()) if one.name == self.column), None)
         is_number = is_numeric(column.type) or (fitted is not None and fitted.kind == "number")
@@ -102,7 +99,7 @@ class Clause(NamedTuple):
             texts = np.asarray(as_text(column).cast(pa.string()).fill_null(""), object)
             return np.asarray(compare(texts, self.value) & ((texts != "") | (not ordered)), bool)
         if limit != limit:
-            raise AddmlError(f"{' '.join(self)}: {self.column!r} holds numbers; compare it with one.")
+            raise AddmlError(f"{' '.join(self)}: {self.column!r} holds numbers; compare it with a number.")
         if fitted is not None and is_number:
             numbers = np.array(fitted.read(column), np.float64)
         elif is_numeric(column.type):
@@ -113,13 +110,13 @@ class Clause(NamedTuple):
 
 
 def parse_condition(text: str) -> tuple[Clause, ...]:
-    """The comparisons of a condition; names and values with signs or `and` in them are quoted."""
+    """Parse a condition; quote names and values that contain operators or `and`."""
     clauses, start, more = list[Clause](), 0, True
     while more:
         found = CLAUSE.match(text, start)
         if found is None:
             form = f"column op value, joined by and (op: {' '.join(COMPARED)})"
-            raise AddmlError(f"{text!r} is no condition; write {form}.")
+            raise AddmlError(f"{text!r} is not a condition; write {form}.")
         column, value = (found[name].strip() for name in ("column", "value"))
         column, value = (part[1:-1] if part[:1] in ("'", '"') else part for part in (column, value))
         clauses.append(Clause(column, found["op"], value))
@@ -132,59 +129,57 @@ def parse_condition(text: str) -> tuple[Clause, ...]:
 
 @dataclass(frozen=True)
 class Entry:
-    """Rows of an id or a condition, why they are known, until when, and the score of the row it was written for."""
+    """Ids or a condition that select known rows."""
 
     place: str  # "known.toml, entry 2"
     ids: frozenset[str]
     clauses: tuple[Clause, ...] = ()
     reason: str = ""
     expires: date | None = None
-    score: float | None = None
+    score: float | None = None  # of the row that the entry was written for
 
     @property
     def words(self) -> str:
-        """Where it stands and why."""
         return f"{self.place} ({self.reason})" if self.reason else self.place
 
 
 @dataclass(frozen=True)
 class Known:
-    """Entries in the order in which they are tried, and the columns that ids stand in."""
+    """Entries, of which the first match wins, and the id columns."""
 
     entries: tuple[Entry, ...]
     ids: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, given: Iterable[str], option: str, today: date | None = None) -> Known:
-        """Ids, comma-separated or repeated, and files; entries that have expired are left out with a warning."""
+        """Read comma-separated ids and files; warn of expired entries and skip them."""
         entries = list[Entry]()
         for text in given:
             parts = [part.strip().removeprefix(ID) for part in text.split(",") if part.strip()]
             if not parts:
-                raise AddmlError(f"{option} {text}: give row numbers, ids or a file that ends in {KNOWN_ENDING}.")
+                raise AddmlError(f"{option} {text}: must be row numbers, ids or a {KNOWN_ENDING} file.")
             own = [Entry(f"{option} {one}", frozenset([one])) for one in parts]
             entries += _read(text) if names_file(text) else own
         expired = [one for one in entries if one.expires is not None and one.expires < (today or date.today())]
         for one in expired:
-            note = f"{one.words} expired on {one.expires}: renew or remove it; it does nothing now"
-            warnings.warn(note, stacklevel=1)
+            warnings.warn(f"{one.words} expired on {one.expires} and is ignored: renew or remove it", stacklevel=1)
         return cls(tuple(one for one in entries if one not in expired))
 
-    def naming_rows(self, ids: Sequence[str], by: Sequence[str] = ()) -> Known:
-        """With the columns that name rows, of which those that name groups do not."""
+    def with_ids(self, ids: Sequence[str], by: Sequence[str] = ()) -> Known:
+        """Set the id columns; those of groups do not identify rows."""
         return replace(self, ids=tuple(name for name in ids if name not in by))
 
     @property
     def columns(self) -> list[tuple[str, str]]:
-        """The columns of conditions, and where each is named."""
+        """The columns that conditions use, each with the entry's place."""
         return [(clause.column, one.place) for one in self.entries for clause in one.clauses]
 
     def codes(self, batch: Table, columns: Columns | None = None) -> np.ndarray:
-        """The entry that each row (n,) is known by, -1 where none is; `columns` as a model reads them."""
+        """The index of the entry that each row matches, or -1, (n,); `columns`: of the model, to read values with."""
         found = np.full(batch.num_rows, -1)
         for code, entry in reversed([*enumerate(self.entries)]):
             if entry.ids and not self.ids:
-                raise AddmlError(f"{entry.place}: ids need a column that names rows; give it by --id NAME.")
+                raise AddmlError(f"{entry.place}: needs an id column; name it with --id NAME.")
             if entry.clauses:
                 matched = np.logical_and.reduce([clause.holds(batch, columns) for clause in entry.clauses])
             else:
@@ -194,7 +189,7 @@ class Known:
         return found
 
     def hidden(self, codes: np.ndarray, scores: np.ndarray, threshold: float) -> tuple[Hidden, ...]:
-        """What each entry hides of the rows above the threshold; a warning where that is stranger than its example."""
+        """The flagged rows that each entry hides; warn if one scores higher than the entry's example."""
         found = []
         for code, entry in enumerate(self.entries):
             own = np.flatnonzero((codes == code) & (scores > threshold))
@@ -209,15 +204,10 @@ class Known:
 
 
 def _read(file: str) -> list[Entry]:
-    try:
-        document = tomllib.loads(Path(os.path.expanduser(file)).read_text("utf-8-sig"))
-    except OSError as error:
-        raise AddmlError(f"{file}: cannot be read: {error.strerror}.", file=file) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise AddmlError(f"{file}: is not a TOML file: {error}.", file=file) from error
+    document = read_toml(file)
     entries = document.pop(TABLE, None)
     if document or not isinstance(entries, list) or not entries:
-        raise AddmlError(f"{file}: give entries that begin with [[{TABLE}]], and nothing else.", file=file)
+        raise AddmlError(f"{file}: must hold [[{TABLE}]] entries and nothing else.", file=file)
     return [_entry(entry, f"{file}, entry {number}") for number, entry in enumerate(entries, start=1)]
 
 
@@ -227,13 +217,13 @@ def _entry(entry: Any, place: str) -> Entry:
             raise AddmlError(f"{place}: {name!r} is not one of {', '.join(KEYS)}.{did_you_mean(name, KEYS)}")
     ids, condition, reason, expires, score = (entry.get(name) for name in KEYS)
     if (ids is None) == (condition is None) or ids == []:
-        raise AddmlError(f"{place}: give either id or when.")
+        raise AddmlError(f"{place}: needs either id or when.")
     if not isinstance(reason, str) or not reason.strip():
-        raise AddmlError(f"{place}: give a reason, for whoever reads it next year.")
+        raise AddmlError(f"{place}: needs a reason, for whoever reads it next year.")
     if expires is not None and type(expires) is not date:
-        raise AddmlError(f"{place}: expires = {expires!r}: give a date without quotes, such as 2027-01-31.")
+        raise AddmlError(f"{place}: expires = {expires!r}: must be a date without quotes, such as 2027-01-31.")
     if score is not None and type(score) not in (int, float):
-        raise AddmlError(f"{place}: score = {score!r}: give the score of its example, a number.")
+        raise AddmlError(f"{place}: score = {score!r}: must be a number, the score of the entry's example.")
     try:
         clauses = () if condition is None else parse_condition(str(condition))
     except AddmlError as error:
@@ -247,16 +237,16 @@ def _entry(entry: Any, place: str) -> Entry:
 
 @dataclass(frozen=True)
 class KnownLabels:
-    """A column with labels, the value in it that marks an anomaly; places and entries: 1 anomaly, 0 normal."""
+    """Labels to train on: from a column, by row and by entry; 1: anomaly, 0: normal."""
 
     column: str | None
     anomaly_value: str | None
-    rows: Mapping[int, int]
-    entries: Mapping[int, Known]
+    rows: Mapping[int, int]  # label by 0-based row
+    entries: Mapping[int, Known]  # entries by label
 
     @classmethod
     def of(cls, options: Options) -> KnownLabels:
-        """The labels that the options name; a row cannot be both."""
+        """Read the options; a row cannot have both labels."""
         rows, entries = dict[int, int](), dict[int, Known]()
         for name, given, label in ((ANOMALIES, options.known_anomalies, 1), (NORMAL, options.known_normal, 0)):
             for number in (number for text in given for number in row_numbers(text)):
@@ -267,30 +257,30 @@ class KnownLabels:
         return cls(options.train_labels, options.anomaly_value, rows, entries)
 
     def in_table(self, names: Sequence[str], ids: Sequence[str], source: str) -> KnownLabels:
-        """The same for a table with these columns, some of which name its rows."""
+        """Check the columns of conditions against the table and set its id columns."""
         for name, who in (pair for known in self.entries.values() for pair in known.columns):
             find(name, names, who, source)
-        return replace(self, entries={label: known.naming_rows(ids) for label, known in self.entries.items()})
+        return replace(self, entries={label: known.with_ids(ids) for label, known in self.entries.items()})
 
     @property
     def columns(self) -> list[str]:
-        """The columns that tell which rows are known."""
+        """The columns needed to find known rows."""
         own = [name for known in self.entries.values() for name in (*known.ids, *(name for name, _ in known.columns))]
         return [*([self.column] if self.column else []), *own]
 
     @property
     def names(self) -> str:
-        """The options that were given; empty where there are none."""
+        """The options that were given, for messages; empty without labels."""
         given = (*self.rows.values(), *self.entries)
         options = [f"--train-labels {self.column}"] if self.column else []
         return " and ".join([*options, *(name for label, name in ((1, ANOMALIES), (0, NORMAL)) if label in given)])
 
     def is_known(self, batch: pa.RecordBatch, start: int) -> np.ndarray:
-        """Which rows of a batch, the first of which is row `start`, have a label."""
+        """Which rows of a batch have a label; `start` is the index of its first row."""
         found = np.zeros(batch.num_rows, bool)
         if self.column is not None:
             codes, values = _coded(batch[self.column])
-            found |= np.array([*map(bool, values), False])[codes]  # the last is that of code -1
+            found |= np.array([*map(bool, values), False])[codes]  # code -1 takes the last
         own = np.array([place for place in self.rows if 0 <= place - start < batch.num_rows], np.int64)
         found[own - start] = True
         for known in self.entries.values():
@@ -298,32 +288,32 @@ class KnownLabels:
         return found
 
     def marks(self, table: pa.Table, places: np.ndarray, rows: int) -> np.ndarray | None:
-        """The labels of the training rows, which lie at these places among `rows` rows; None without labels."""
+        """The labels of the training rows, whose indices among `rows` rows are `places`; None without labels."""
         if not self.names:
             return None
         marks = np.full(len(places), UNKNOWN)
         if self.column is not None:
             marks = read_label(table[self.column], self.anomaly_value, self.column)
             if (marks == UNKNOWN).all():
-                words = f"the column {self.column!r} (--train-labels) holds no label; leave it out, or fill some in."
+                words = f"the column {self.column!r} (--train-labels) holds no labels; add some, or remove the option."
                 raise AddmlError(words, column=self.column)
         for place, label in self.rows.items():
             if place >= rows:
-                raise AddmlError(f"there is no row {place + 1} ({self.names}) among {counted(rows, 'row')}.")
+                raise AddmlError(f"{self.names}: there is no row {place + 1}; the table has {counted(rows, 'row')}.")
             at = np.searchsorted(places, place)
             if at == len(places) or places[at] != place:
-                raise AddmlError(f"--sample {len(places)} leaves no room for row {place + 1}; give more.")
+                raise AddmlError(f"--sample {len(places)} is too small for row {place + 1}; increase it.")
             marks[at] = label
         by_entry = {label: known.codes(table) for label, known in self.entries.items()}
         for label, codes in by_entry.items():
             for code, entry in enumerate(self.entries[label].entries):
-                if not entry.reason and code not in codes:  # a typing error; a file may be about other days
+                if not entry.reason and code not in codes:  # an id on the command line; files may cover other days
                     raise AddmlError(f"{entry.place}: no row has this id.")
             marks[codes >= 0] = label
         if len(by_entry) == 2 and (both := (by_entry[0] >= 0) & (by_entry[1] >= 0)).any():
             raise AddmlError(f"row {places[both][0] + 1} is in both {ANOMALIES} and {NORMAL}; remove it from one.")
         if int((marks == 1).sum()) + 2 > len(marks):
-            raise AddmlError(f"all rows are marked as anomalies ({self.names}); there is nothing normal to learn.")
+            raise AddmlError(f"{self.names}: training needs at least two rows that are not anomalies.")
         return None if (marks == UNKNOWN).all() else marks
 
     def words(self, marks: np.ndarray) -> str:
@@ -333,10 +323,10 @@ class KnownLabels:
 
 
 def row_numbers(text: str) -> list[int]:
-    """Row numbers, from 1 on, comma-separated; none where the text holds ids or names a file."""
+    """Parse comma-separated, 1-based row numbers; empty if the text holds ids or names a file."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts or not all(part.isascii() and part.lstrip("-").isdigit() for part in parts):
         return []
     if wrong := [part for part in parts if int(part) < 1]:
-        raise AddmlError(f"{wrong[0]} is no row number; the first row is 1, and an id is written {ID}{wrong[0]}.")
+        raise AddmlError(f"{wrong[0]} is not a row number, as the first row is 1; write {ID}{wrong[0]} for an id.")
     return [int(part) for part in parts]

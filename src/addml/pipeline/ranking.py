@@ -1,4 +1,4 @@
-"""Scored rows: kept batch by batch, then ranked and grouped by their reasons."""
+"""Scored rows: collected batch by batch, then ranked and grouped by their reasons."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from addml.preprocessing.profile import Counts
 
 IN_MEMORY = 256 << 20  # bytes
 AT_ONCE = 1 << 20  # rows
-LISTED = 200  # rows that findings hold with their values, if --top does not ask for more
-SCORE, WORDS, KNOWN = "\0score", "\0words", "\0known"  # columns of a piece that no table has
+LISTED = 200  # rows that findings hold with their values, unless --top asks for more
+SCORE, WORDS, KNOWN = "\0score", "\0words", "\0known"  # our columns of a piece; no table has these names
 RESERVED = ("row", "score", "rank", "is_anomaly", "p_value", "probability", "reasons", "known")
 
 
@@ -32,10 +32,9 @@ RESERVED = ("row", "score", "rank", "is_anomaly", "p_value", "probability", "rea
 
 
 class Pieces:
-    """Record batches of one schema that are written once and read as often as wanted."""
+    """Record batches of one schema, spooled to `folder` when large; they can be read repeatedly."""
 
     def __init__(self, folder: str | None = None) -> None:
-        """`folder` is for what memory should not hold."""
         self.folder = folder or tempfile.gettempdir()
         self._writer: Any = None
         self._file = tempfile.SpooledTemporaryFile(IN_MEMORY, dir=folder)  # noqa: SIM115
@@ -52,7 +51,7 @@ class Pieces:
         yield from pa.ipc.open_stream(pa.PythonFile(self._file, "r"))
 
     def column(self, name: str, rows: int) -> np.ndarray:
-        """One column of all pieces, numbers without gaps, as an array; on disk where it is large."""
+        """A numeric column of all pieces as an array, memory-mapped if large."""
         whole = mapped(self.folder, (rows,), np.float64) if rows * 8 > IN_MEMORY else np.empty(rows)
         start = 0
         for batch in self:
@@ -62,25 +61,25 @@ class Pieces:
 
 
 class Candidate(NamedTuple):
-    """A row that may be listed, with its values."""
+    """A row that may be listed."""
 
-    place: int  # from 0
+    place: int  # 0-based row
     score: float
     values: dict[str, Any]
     reasons: tuple[ColumnReason, ...]
 
 
 class Part(NamedTuple):
-    """What came of one batch."""
+    """The result of one batch."""
 
     piece: pa.RecordBatch
-    listed: list[Candidate]  # the highest score first
-    counts: Counts | None = None  # of its values, against training
+    listed: list[Candidate]  # highest score first
+    counts: Counts | None = None  # for drift
 
 
 @dataclass
 class Scored:
-    """What came of all batches so far: carried columns, score and reasons of every row, and the rows to be listed."""
+    """The results of all batches so far: a piece per batch and the rows to list."""
 
     most_listed: int
     pieces: Pieces = field(default_factory=Pieces)
@@ -95,18 +94,18 @@ class Scored:
 
 
 def piece_of(
-    scores: np.ndarray, carried: pa.RecordBatch, spoken: np.ndarray, words: pa.Array, known: np.ndarray | None = None
+    scores: np.ndarray, carried: pa.RecordBatch, explained: np.ndarray, words: pa.Array, known: np.ndarray | None = None
 ) -> pa.RecordBatch:
-    """The columns that only pass through, the scores, the words of the rows that have some, and which are known."""
+    """Passed-through columns, scores, reasons (`words`, of the `explained` rows) and codes of known entries."""
     places = np.full(len(scores), -1)
-    places[spoken] = np.arange(len(spoken))
+    places[explained] = np.arange(len(explained))
     codes = np.full(len(scores), -1) if known is None else known
     own = [pa.array(scores), words.take(pa.array(places, mask=places < 0)), pa.array(codes.astype(np.int32))]
     return pa.record_batch([*carried.columns, *own], names=[*carried.schema.names, SCORE, WORDS, KNOWN])
 
 
 def highest(scores: np.ndarray, count: int) -> np.ndarray:
-    """The places of the highest scores, the highest first, of equal ones the first first."""
+    """Indices of the highest scores in descending order; ties in row order."""
     places = np.arange(len(scores))
     if count < len(scores):
         places = np.sort(np.argpartition(-scores, count)[:count])
@@ -118,19 +117,19 @@ def highest(scores: np.ndarray, count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run found, the scored table in pieces, the model, and maps of images as PNG files."""
+    """What a run returns."""
 
     findings: Findings
-    scored: Iterable[pa.Table]
+    scored: Iterable[pa.Table]  # the scored table in pieces
     model: Model
-    maps: Iterable[tuple[str, bytes]] = ()  # names and contents, worked out one by one
+    maps: Iterable[tuple[str, bytes]] = ()  # file names and PNG contents, made lazily
 
 
-def settled(model: Model, scores: np.ndarray, options: Options, days: int = 0) -> Model:
-    """The model with a decision that depends on all rows scored: a budget, or a limit of false alarms among them."""
-    if options.max_false_alarms is not None:
-        tau = discovery_threshold(scores, model.training.calibration, options.max_false_alarms)
-        return replace(model, decision=Decision(tau, MAX_FALSE_ALARMS, options.max_false_alarms))
+def with_batch_threshold(model: Model, scores: np.ndarray, options: Options, days: int = 0) -> Model:
+    """Apply the options whose threshold depends on all scored rows: a row budget or a limit of false alarms."""
+    if (share := options.max_false_alarms) is not None:
+        tau = discovery_threshold(scores, model.training.calibration, share)
+        return replace(model, decision=Decision(tau, MAX_FALSE_ALARMS, share))
     if options.flag is not None:
         return replace(model, decision=Decision(budget_threshold(scores, options.flag), FLAG, options.flag))
     if options.per_day is not None:
@@ -151,7 +150,7 @@ def ranked_findings(
     are_new: bool,
     hidden: Sequence[Hidden] = (),
 ) -> Findings:
-    """The findings of scored rows, new ones or those trained on; `hidden` ones are not listed."""
+    """The findings of scored rows; `are_new`: they are not the training rows."""
     flagged = int((scores > model.threshold).sum()) - sum(one.rows for one in hidden)
     listed = listed[: max(flagged, top)]
     alike = groups([candidate.reasons for candidate in listed])
@@ -168,7 +167,7 @@ def ranked_findings(
 
 
 def training_findings(model: Model, source: str, notes: Sequence[str], **more: Any) -> Findings:
-    """The findings of training alone, in which no row is ranked."""
+    """The findings of training alone; no row is ranked."""
     known: dict[str, Any] = {
         "source": source,
         "rows": 0,
@@ -177,7 +176,7 @@ def training_findings(model: Model, source: str, notes: Sequence[str], **more: A
         "notes": tuple(notes),
         "scores": model.training.values,
         "threshold": model.threshold,
-        "decided_by": model.decision.words,
+        "decided_by": model.decision.words_for(model.vectorizer.noun),
         "ranked": (),
         "usual": tuple(map(Usual.of, model.profiles)),
         "history": tuple(model.history),
@@ -220,7 +219,7 @@ def scored_tables(
     *,
     are_new: bool,
 ) -> Iterator[pa.Table]:
-    """The scored table, in pieces; `known` are the entries by which rows are known to be normal, in words."""
+    """The scored table, in pieces; `known`: descriptions of the entries that mark rows as known."""
     start, every_rank, names = 0, ranks(scores), names_beside(ids, RESERVED)
     for piece in scored.pieces:
         own, codes, words = piece[SCORE].to_numpy(), piece[KNOWN].to_numpy(), piece[WORDS]
@@ -245,12 +244,12 @@ def scored_tables(
 
 
 def ranks(scores: np.ndarray) -> np.ndarray:
-    """The rank of every score: 1 is the highest, of equal ones the first."""
+    """The rank of every score: 1 is the highest; ties in row order."""
     found = room(scores.shape, np.int64, scores)
     if folder_of(scores) is None:
         found[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
         return found
-    keys = room(scores.shape, np.complex128, scores)  # sorted by the score and then by the place, where they lie
+    keys = room(scores.shape, np.complex128, scores)  # (-score, row) as a complex number: sorts in place on disk
     for start in range(0, len(scores), AT_ONCE):
         part = slice(start, start + AT_ONCE)
         keys.real[part], keys.imag[part] = -scores[part], np.arange(start, start + len(scores[part]))
@@ -262,7 +261,7 @@ def ranks(scores: np.ndarray) -> np.ndarray:
 
 
 def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
-    """Spearman's correlation of two scores of the same rows; if either is constant, 1 if both are, else 0."""
+    """Spearman's correlation of two scorings of the same rows; with constant scores, 1 if both are constant, else 0."""
     from scipy.stats import spearmanr
 
     constant = np.ptp(one) == 0, np.ptp(other) == 0

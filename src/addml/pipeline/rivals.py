@@ -1,12 +1,11 @@
 """Other detectors, and how `addml compare` compares ADDML with them.
 
-A rival is used as ADDML is: `make("KNN").fit(X).anomaly_score(X_new)`. It learns from standardised rows Z (n, d), and
-its keyword arguments are its settings.
+Rivals have ADDML's interface: `make("KNN").fit(X).anomaly_score(X_new)`. Each is a function that learns from
+standardised rows Z (n, d); its keyword arguments are its settings.
 
-The protocol is the paper's: three folds with equal shares of anomalies and three seeds, so nine polluted and nine
-one-class fits of every method. A polluted fit learns from the training part as it is and serves two settings: `seen`
-tests the training rows, `unseen` the held-out fold. A one-class fit learns from the normal rows of the training part
-and is tested on the fold.
+The protocol is the paper's: three stratified folds and three seeds, so nine polluted and nine one-class fits of every
+method. A polluted fit learns from all training rows and serves two settings: `seen` tests on the training rows,
+`unseen` on the held-out fold. A one-class fit learns from the normal training rows and is tested on the held-out fold.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ FOLDS = 3
 SEEDS = (0, 1, 2)
 SEEN, UNSEEN, ONE_CLASS = SETTINGS = ("seen", "unseen", "one-class")
 PAPER, DEFAULT = OWN = ("ADDML.paper", "ADDML")
-METHODS = (DEFAULT, "IsolationForest", "OCSVM", "KNN", "LOF")  # of `addml compare` by default
+METHODS = (DEFAULT, "IsolationForest", "OCSVM", "KNN", "LOF")  # the default of `addml compare`
 BATCH_ROWS = 65_536
 
 Row = dict[str, Any]
@@ -58,14 +57,14 @@ Row = dict[str, Any]
 
 
 class Learned(NamedTuple):
-    """A fitted rival: how it scores standardised rows, and the scores of its training rows."""
+    """A fitted rival."""
 
     score: Callable[[np.ndarray], np.ndarray]
     training_scores: np.ndarray
 
 
 def isolation_forest(Z: np.ndarray, seed: Any, *, n_estimators: int = 100, max_samples: int = 256) -> Learned:
-    """Isolation Forest (Liu, Ting and Zhou 2008) of trees with min(256, n) rows each."""
+    """Isolation Forest (Liu, Ting and Zhou 2008)."""
     from sklearn.ensemble import IsolationForest
 
     forest = IsolationForest(n_estimators=n_estimators, max_samples=min(max_samples, len(Z)), random_state=seed).fit(Z)
@@ -77,13 +76,13 @@ def one_class_svm(Z: np.ndarray, seed: Any, *, nu: float = 0.5, gamma: str | flo
     from sklearn.svm import OneClassSVM
 
     machine = OneClassSVM(kernel="rbf", nu=nu, gamma=gamma)
-    machine.random_state = 0  # unused, but drawn from NumPy's global generator if missing
+    machine.random_state = 0  # unused; without it, scikit-learn would draw from NumPy's global generator
     machine.fit(Z)
     return Learned(lambda rows: -machine.score_samples(rows), -machine.score_samples(Z))
 
 
 def local_outlier_factor(Z: np.ndarray, seed: Any, *, n_neighbors: int = 20) -> Learned:
-    """How much sparser a row lies than its neighbours; a training row is not its own neighbour."""
+    """Local outlier factor (Breunig et al. 2000); a training row is not its own neighbour."""
     from sklearn.neighbors import LocalOutlierFactor
 
     factor = LocalOutlierFactor(n_neighbors=min(n_neighbors, len(Z) - 1), novelty=True).fit(Z)
@@ -91,7 +90,7 @@ def local_outlier_factor(Z: np.ndarray, seed: Any, *, n_neighbors: int = 20) -> 
 
 
 def nearest_neighbours(Z: np.ndarray, seed: Any, *, n_neighbors: int = 5, method: str = "largest") -> Learned:
-    """The distance to the k-th nearest training row, or the mean over the k nearest; no row is its own neighbour."""
+    """Distance to the k-th nearest training row, or the mean of the k nearest; no row is its own neighbour."""
     from sklearn.neighbors import NearestNeighbors
 
     parameters.check_one_of("method", method, ["largest", "mean"])
@@ -105,10 +104,7 @@ def nearest_neighbours(Z: np.ndarray, seed: Any, *, n_neighbors: int = 5, method
 
 
 def from_pyod(module: str, name: str, Z: np.ndarray, seed: Any, **settings: Any) -> Learned:
-    """PyOD's detector of this name.
-
-    ECOD and COPOD rank new rows together with the training rows: there a score depends on the rows scored beside it.
-    """
+    """A detector of PyOD. The scores of ECOD and COPOD depend on the batch, as they rank new rows with the old ones."""
     try:
         kind = getattr(import_module(f"pyod.models.{module}"), name)
     except ImportError as error:
@@ -127,7 +123,7 @@ def from_pyod(module: str, name: str, Z: np.ndarray, seed: Any, **settings: Any)
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """NumPy's and torch's global generators, which PyOD draws from, seeded inside and restored afterwards."""
+    """Seed NumPy's and torch's global generators, which PyOD uses, and restore them afterwards."""
     before, torch = np.random.get_state(), sys.modules.get("torch")
     np.random.seed(seed)
     try:
@@ -140,10 +136,10 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 class Method(NamedTuple):
-    """How a rival learns, and whether it draws random numbers."""
+    """A rival."""
 
     learn: Callable[..., Learned]
-    seeded: bool = False
+    seeded: bool = False  # draws random numbers
 
 
 SCIKIT_LEARN = {
@@ -167,20 +163,20 @@ RIVALS: Mapping[str, Method] = SCIKIT_LEARN | PYOD
 
 
 class Rival(BaseEstimator):
-    """A rival that standardises rows and learns from them; fitted, it has `anomaly_scores_` of the training rows."""
+    """A rival on standardised rows; `fit` stores the training rows' scores in `anomaly_scores_`."""
 
     def __init__(self, name: str, method: Method, random_state: Any, settings: Mapping[str, Any]) -> None:
         self.name, self.method, self.random_state, self.settings = name, method, random_state, settings
 
     def fit(self, X: Any, y: Any = None) -> Self:
         X = validate_data(self, X, dtype=np.float64, order="C", ensure_min_samples=2)
-        self.scaler_ = StandardScaler().fit(X)  # a constant column is divided by one
+        self.scaler_ = StandardScaler().fit(X)
         self.learned_ = self.method.learn(self.scaler_.transform(X), self.random_state, **self.settings)
         self.anomaly_scores_ = self._finite(self.learned_.training_scores)
         return self
 
     def anomaly_score(self, X: Any) -> np.ndarray:
-        """How anomalous each row of X is: higher is more."""
+        """Anomaly scores; higher is more anomalous."""
         check_is_fitted(self, "anomaly_scores_")
         X = validate_data(self, X, dtype=np.float64, order="C", reset=False)
         return self._finite(self.learned_.score(self.scaler_.transform(X)))
@@ -188,15 +184,13 @@ class Rival(BaseEstimator):
     def _finite(self, scores: np.ndarray) -> np.ndarray:
         scores = np.asarray(scores, np.float64)
         if bad := int((~np.isfinite(scores)).sum()):
-            raise ValueError(
-                f"{self.name} gave {bad} of {len(scores)} rows a score that is not finite; "
-                "drop columns that repeat others or hold one value, or use another detector"
-            )
+            what = f"{self.name} returned non-finite scores for {bad} of {len(scores)} rows"
+            raise ValueError(f"{what}; drop duplicate and constant columns, or use another detector")
         return scores
 
 
 def make(name: str, random_state: Any = None, rivals: Mapping[str, Method] = RIVALS, **settings: Any) -> Rival:
-    """The rival of this name with these settings; `random_state` fixes what it draws."""
+    """Create a rival by name; `random_state` makes it reproducible."""
     parameters.check_one_of("rival", name, rivals)
     return Rival(name, rivals[name], random_state, settings)
 
@@ -206,11 +200,11 @@ def make(name: str, random_state: Any = None, rivals: Mapping[str, Method] = RIV
 
 @dataclass(frozen=True)
 class LabelledTable:
-    """A table, whether each row is an anomaly (1) or not (0), notes on it, and the columns dropped from it."""
+    """A table with labels."""
 
     name: str
     table: pa.Table
-    y: np.ndarray
+    y: np.ndarray  # (n,), 1 for anomalies, else 0
     notes: tuple[str, ...] = ()
     dropped: tuple[tuple[str, str], ...] = ()  # (column, why)
 
@@ -218,7 +212,7 @@ class LabelledTable:
         return self.table.take(ids)
 
     def standardised(self, train: np.ndarray, *parts: np.ndarray) -> list[np.ndarray]:
-        """The rows of each part as features, imputed, encoded and scaled by the training rows as in `ADDML`."""
+        """The features of each part, imputed, encoded and scaled on the training rows as in `ADDML`."""
         own = self.table.take(train)
         columns = Columns.fit(own)
         features = columns.rescaled(Features.fit(columns.transform(own)))
@@ -226,7 +220,7 @@ class LabelledTable:
 
 
 def read(options: Options, most: int) -> LabelledTable:
-    """The table of a file with its label apart; rows without a label are dropped and counted."""
+    """Read a labelled table of at most `most` rows; rows without a label are dropped and reported."""
     label, data = str(options.label), open_input(options)
     chosen = choose(data.names, options, data.source)
     table, places, rows = draw(data.batches([*chosen.features, label], BATCH_ROWS), most, 0)
@@ -234,21 +228,21 @@ def read(options: Options, most: int) -> LabelledTable:
     known = np.flatnonzero(marks != UNKNOWN)
     notes, drawn = list(data.notes), f"{len(places):,} of {rows:,} rows"
     if len(places) < rows:
-        notes.append(f"compared on {drawn}, drawn at random (--sample takes more)")
+        notes.append(f"compared on {drawn}, drawn at random (--sample sets the number)")
     if len(known) < len(marks):
-        notes.append(f"dropped, without a label: {counted(len(marks) - len(known), 'row')}")
+        notes.append(f"dropped {counted(len(marks) - len(known), 'row')} without a label")
     check(marks[known], f"{data.source}, label {label!r} of {drawn}")
     table = table.select(list(chosen.features)).take(known)
     try:
         useless = Columns.fit(table).left_out
     except CellError as error:
-        error.row = int(places[known][error.row - 1]) + 1  # of the file
+        error.row = int(places[known][error.row - 1]) + 1  # row of the file
         raise AddmlError(f"{data.source}: {error}") from error
     return LabelledTable(data.source, table, marks[known], tuple(notes), (*chosen.left_out, *useless))
 
 
 def check(y: np.ndarray, name: str) -> None:
-    """Raise if labels cannot be divided into folds with both kinds of rows."""
+    """Refuse labels with too few anomalies or normal rows for the folds."""
     anomalies, normal = int((y == 1).sum()), int((y == 0).sum())
     if min(anomalies, normal) < FOLDS:
         counts = f"{counted(anomalies, 'anomaly', 'anomalies')} and {counted(normal, 'normal row')}"
@@ -259,12 +253,12 @@ def check(y: np.ndarray, name: str) -> None:
 
 
 def folds(y: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Training and held-out rows of each fold."""
+    """Training and held-out row indices of each fold."""
     return list(StratifiedKFold(FOLDS, shuffle=True, random_state=seed).split(np.zeros((len(y), 1)), y))
 
 
 class Machine(NamedTuple):
-    """The device of every fit, and its threads: one in each of several processes."""
+    """Where fits run."""
 
     device: str = "cpu"
     threads: int | None = None
@@ -277,7 +271,7 @@ class Machine(NamedTuple):
 def new_detector(
     method: str, machine: Machine, *, one_class: bool, seed: int, rivals: Mapping[str, Method] = RIVALS, **settings: Any
 ) -> Any:
-    """A new detector; the paper's settings take all rows as normal where they are, the default is not told."""
+    """Create a detector; in one-class fits only ADDML.paper is told that all training rows are normal."""
     if method not in OWN:
         return make(method, seed, rivals, **settings)
     from addml.detector import ADDML
@@ -300,7 +294,7 @@ class MethodTask:
     data: LabelledTable
 
     def run(self, machine: Machine) -> list[Row]:
-        """One row of results for each fit and setting; dropped columns were reported before."""
+        """One row of results per fit and setting."""
         y, found = self.data.y, list[Row]()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DroppedColumnsWarning)
@@ -310,7 +304,7 @@ class MethodTask:
                 train = train[y[train] == 0] if one_class else train
                 detector, rows, seconds = self._fit(train, test, machine, FOLDS * seed + fold, one_class)
                 fitted = {**same, "seed": seed, "fold": fold, "fit_seconds": seconds}
-                if not one_class:  # the training rows were scored by the fit
+                if not one_class:  # the fit scored the training rows
                     own = measure(y[train], detector.anomaly_scores_)
                     found.append({**fitted, "setting": SEEN, **own, "score_seconds": None})
                 began = time.perf_counter()
@@ -322,9 +316,9 @@ class MethodTask:
     def _fit(
         self, train: np.ndarray, test: np.ndarray, machine: Machine, seed: int, one_class: bool = False
     ) -> tuple[Any, Any, float]:
-        """A fitted detector, the held-out rows as it takes them, and the seconds of the fit."""
+        """A fitted detector, the held-out rows in its format, and the seconds of the fit."""
         detector = new_detector(self.title, machine, one_class=one_class, seed=seed)
-        if self.title in OWN:  # which have their own preprocessing
+        if self.title in OWN:  # they have their own preprocessing
             rows, held_out = self.data.rows(train), self.data.rows(test)
         else:
             rows, held_out = self.data.standardised(train, train, test)
@@ -333,7 +327,7 @@ class MethodTask:
         return detector, held_out, time.perf_counter() - began
 
     def stability(self, machine: Machine) -> float:
-        """How alike seeds rank the first fold, having learned from the others: the mean rank correlation of pairs."""
+        """The mean rank correlation of the seeds' scores of the first fold."""
         if self.title in RIVALS and not RIVALS[self.title].seeded:
             return 1.0
         scores, (train, test) = [], folds(self.data.y, SEEDS[0])[0]

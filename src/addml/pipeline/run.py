@@ -1,4 +1,4 @@
-"""What the commands, web jobs and Python call: options in, findings, scored rows and a model out."""
+"""Fit, detect, score and evaluate: options in; findings, scored rows and a model out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIDES = ("high", "low")
 
 
 class Source(Protocol):
-    """Rows of one kind."""
+    """The rows of a table, a folder of images or a series."""
 
     kind: str
 
@@ -36,12 +36,11 @@ class Source(Protocol):
     def training_findings(self, model: Model) -> Findings: ...
 
     def rank(self, model: Model, progress: Progress) -> Result:
-        """The rows, scored and ranked: those that were trained on, or new ones by a saved model."""
+        """Score and rank the training rows after `train`, otherwise new rows."""
         ...
 
 
 def fit(options: Options, progress: Progress) -> Result:
-    """Train on a file."""
     source = open_source(options)
     model = source.train(progress)
     return Result(source.training_findings(model), (), model)
@@ -50,25 +49,25 @@ def fit(options: Options, progress: Progress) -> Result:
 def detect(options: Options, progress: Progress) -> Result:
     """Train on a file and rank its own rows."""
     source = open_source(options)
-    Storage(scratch=options.scratch).folder  # must exist before the work  # noqa: B018
+    Storage(scratch=options.scratch).folder  # fails early if it does not exist  # noqa: B018
     return source.rank(source.train(progress), progress)
 
 
 def score(options: Options, progress: Progress) -> Result:
-    """Rank the rows of a file by a saved model."""
+    """Rank the rows of a file with a saved model."""
     source = open_source(options)
     return source.rank(load_model(options, source.kind), progress)
 
 
 def evaluate(options: Options, progress: Progress) -> Result:
-    """Compare scores with a label column: those of a saved model, or of one trained on the file itself."""
+    """Compare the scores of a saved model, or of one trained on the file itself, with labels."""
     if kind_of(options) == IMAGE:
         return _evaluate_images(options, progress)
     return (detect if options.model is None else score)(options, progress)
 
 
 def _evaluate_images(options: Options, progress: Progress) -> Result:
-    """Compare scores and maps of test images with their folders and masks; without a model, train on those of train."""
+    """Compare scores and maps of the images in `test` with folders and masks; without a model, train on `train`."""
     from addml.pipeline.evaluation import Layout
     from addml.pipeline.image_source import ImageSource
 
@@ -82,16 +81,15 @@ def _evaluate_images(options: Options, progress: Progress) -> Result:
         model = load_model(options, IMAGE)
     source = ImageSource(replace(options, file=str(layout.root / "test"), size=None))
     result = source.rank(model, progress)
-    places = source.places_of(model, progress) if model.scorer.on_patches else None
+    maps = source.maps_of(model, progress) if model.scorer.on_patches else None
     assert source.pictures is not None
     findings = result.findings
-    figures, note = layout.evaluate(source.pictures, findings.scores, findings.threshold, places)
+    figures, note = layout.evaluate(source.pictures, findings.scores, findings.threshold, maps)
     notes = (*findings.notes, *notes, *filter(None, [note]))
     return replace(result, findings=replace(findings, evaluation=figures, notes=notes))
 
 
 def open_source(options: Options) -> Source:
-    """The rows that the options name: a table, a folder of images or a series."""
     kind = kind_of(options)
     check_applies(options, kind)
     if kind == IMAGE:
@@ -117,9 +115,9 @@ def kind_of(options: Options) -> str:
 
 
 def fit_model(options: Options, X: Any, labels: np.ndarray | None = None, **settings: Any) -> Model:
-    """The model of X that the options ask for, with these settings and `ADDML()`'s defaults for all others."""
+    """Fit X with the options and these settings, and set the threshold."""
     config = Config.resolve(settings_of(options) | settings)
-    return decided(fit_rows(config, X, labels, storage=storage_of(options)), options)
+    return with_threshold(fit_rows(config, X, labels, storage=storage_of(options)), options)
 
 
 def storage_of(options: Options) -> Storage:
@@ -140,21 +138,21 @@ def settings_of(options: Options) -> dict[str, Any]:
 
 
 def load_model(options: Options, kind: str) -> Model:
-    """The saved model of `--model` for rows of this kind, with the threshold that the options ask for."""
+    """Load `--model` for rows of this kind and set the threshold."""
     folder = str(options.model)
     model = model_file.load(folder)
     form = TABLE if model.form is None else SERIES if model.form.is_series else IMAGE
     if form != kind:
         raise AddmlError(f"{folder}: was fitted to {KIND_WORDS[form]}, not to {KIND_WORDS[kind]}.")
     if form == TABLE and model.columns is None:
-        raise AddmlError(f"{folder}: was fitted to an array without named columns; fit it to a table: addml fit.")
-    return decided(model, options, saved=True)
+        raise AddmlError(f"{folder}: was fitted to an array without column names; fit a table with addml fit.")
+    return with_threshold(model, options, saved=True)
 
 
-def decided(model: Model, options: Options, *, saved: bool = False) -> Model:
-    """The model with the threshold that the options ask for, else its own."""
+def with_threshold(model: Model, options: Options, *, saved: bool = False) -> Model:
+    """Apply the options that set a threshold; without any, the model keeps its own."""
     share, rate = (options.contamination if saved else None), options.alarm_rate
-    if saved and rate is None:  # rows above that alarm rate are all that can be flagged in a batch
+    if saved and rate is None:  # an upper bound: --max-false-alarms flags only rows above this alarm rate
         rate = options.max_false_alarms
     try:
         if options.tau is not None or rate is not None:
@@ -167,21 +165,21 @@ def decided(model: Model, options: Options, *, saved: bool = False) -> Model:
 
 
 def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str] | None:
-    """{"amount": "high"} for amount:high, None for nothing."""
+    """Parse amount:high as {"amount": "high"}; None if nothing is given."""
     sides: dict[str, str] = {}
     for text in given:
         name, _, side = text.rpartition(":")
         if side not in SIDES or not name:
-            raise AddmlError(f"--one-sided {text}: say which side is anomalous, as in amount:high or amount:low.")
+            raise AddmlError(f"--one-sided {text}: must name a side, such as amount:high or amount:low.")
         if name not in names:
-            raise AddmlError(f"--one-sided {text}: {name!r} is no column to train on.{did_you_mean(name, names)}")
+            raise AddmlError(f"--one-sided {text}: {name!r} is not a training column.{did_you_mean(name, names)}")
         if sides.setdefault(name, side) != side:
-            raise AddmlError(f"--one-sided {text}: {name!r} is one-sided to {sides[name]} already; leave both out.")
+            raise AddmlError(f"--one-sided {text}: {name!r} is already set to {sides[name]}; remove both.")
     return sides or None
 
 
 def info(folder: str) -> dict[str, Any]:
-    """Columns, settings, training, threshold, versions and size of a saved model."""
+    """The content of `addml info`."""
     model, path = model_file.load(folder), Path(os.path.expanduser(folder))
     columns, scores, decision = model.columns, model.training.values, model.decision
     return {
@@ -195,7 +193,7 @@ def info(folder: str) -> dict[str, Any]:
         "epochs": len(model.history),
         "seconds": sum(float(entry.get("seconds", 0)) for entry in model.history),
         "threshold": model.threshold,
-        "decided_by": decision.words,
+        "decided_by": decision.words_for(model.vectorizer.noun),
         "anomalies_in_training": int((scores > model.threshold).sum()),
         "settings": model.settings,
         "addml": model.version,

@@ -1,4 +1,4 @@
-"""Where rows come from: the columns that are trained on, and tables in memory, in several passes or on disk."""
+"""Table input: choosing columns; tables in memory, read in several passes, or on disk."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from addml.pipeline.options import MEMORY, Options
 from addml.preprocessing.profile import TextCells
 from addml.text import counted, did_you_mean, listed
 
-IDENTIFIER, PROSE = "identifier", "free text"  # how the reasons begin for which such columns are dropped
-READABLE = ("a value of its own", "a value of their own")  # how the reason ends where the identifier is a text
-ALL = "all"  # columns to keep
-PACKED = 5  # how much larger a compressed table is in memory
-HEAD = 1 << 22  # bytes from which the number of lines is estimated
-ROOM = 4  # a table is held in memory if that has room for so many times its size
+IDENTIFIER, PROSE = "identifier", "free text"  # prefixes of the reasons for dropping a column
+READABLE = ("a value of its own", "a value of their own")  # suffixes of the reason if the identifier is text
+ALL = "all"  # value of --keep
+PACKED = 5  # size in memory of a compressed file, as a multiple of its size on disk
+HEAD = 1 << 22  # bytes read to estimate the number of lines
+ROOM = 4  # free memory needed to hold a table, as a multiple of its size
 
 
 # Columns ----------------------------------------------------------------------------------------------------
@@ -41,7 +41,7 @@ ROOM = 4  # a table is held in memory if that has room for so many times its siz
 
 @dataclass(frozen=True)
 class Chosen:
-    """The columns to train on, the ids, the label, and the dropped columns with the reasons."""
+    """The role of every column; `left_out` pairs dropped columns with reasons."""
 
     features: tuple[str, ...]
     ids: tuple[str, ...]
@@ -51,25 +51,25 @@ class Chosen:
 
 
 def choose(names: Sequence[str], options: Options, source: str) -> Chosen:
-    """Divide the columns of a table as the options say; every name given must be there."""
-    taught = find(options.train_labels, names, "--train-labels", source)
+    """Assign the columns of a table to their roles; an unknown name is an error."""
+    train_label = find(options.train_labels, names, "--train-labels", source)
     ids = resolve(options.id, names, "--id", source)
     ignored = resolve(options.ignore, names, "--ignore", source)
     wanted = resolve(options.columns, names, "--columns", source)
     label = find(options.label, names, "--label", source)
     by = resolve(options.by, names, "--by", source)
-    kept_columns(options, names)  # a wrong name is found before the work
-    if taught is not None and taught == label:
-        raise AddmlError(f"{taught!r} cannot be both --label, which training never sees, and --train-labels.")
+    kept_columns(options, names)  # fails early on a wrong name
+    if train_label is not None and train_label == label:
+        raise AddmlError(f"{train_label!r} cannot be both --label, which training must not see, and --train-labels.")
     for option, given in (("--by", by), ("--columns", wanted), ("--id", ids)):
-        for name in {label, taught} & {*given}:
+        for name in {label, train_label} & {*given}:
             raise AddmlError(f"{name!r} holds labels; remove it from {option}.")
     reasons = {
-        **{name: "not among --columns" for name in names if wanted and name not in wanted},
+        **{name: "not in --columns" for name in names if wanted and name not in wanted},
         **dict.fromkeys(ignored, "--ignore"),
-        **dict.fromkeys(ids, "names a row (--id)"),
+        **dict.fromkeys(ids, "identifies a row (--id)"),
         **({label: "the label, for evaluation only"} if label else {}),
-        **({taught: "labels to learn from"} if taught else {}),
+        **({train_label: "labels to train on"} if train_label else {}),
     }
     features = tuple(name for name in names if name not in reasons or name in by)
     if not set(features) - set(by):
@@ -80,17 +80,19 @@ def choose(names: Sequence[str], options: Options, source: str) -> Chosen:
 
 
 def resolve(given: Sequence[str], names: Sequence[str], option: str, source: str) -> list[str]:
-    """The columns named, comma-separated or repeated; a column's own name may hold a comma."""
+    """Split comma-separated column names, unless the whole text is a column's name."""
     known, found = set(names), []
     for text in given:
         parts = [text] if text in known else [part.strip() for part in text.split(",") if part.strip()]
-        for part in (part for part in parts if part not in known):
-            find(part, names, option, source)  # which raises
+        for part in parts:
+            if part not in known:
+                find(part, names, option, source)  # raises
         found += parts
     return list(dict.fromkeys(found))
 
 
 def find(name: str | None, names: Sequence[str], option: str, source: str) -> str | None:
+    """Return `name`; raise if it is not among the columns."""
     if name is not None and name not in names:
         known = f"{did_you_mean(name, names)} Its columns: {listed(names, 20)}"
         raise AddmlError(f"{source}: has no column {name!r} ({option}).{known}.", file=source, option=option)
@@ -98,7 +100,7 @@ def find(name: str | None, names: Sequence[str], option: str, source: str) -> st
 
 
 def names_beside(ids: Sequence[str], own: Collection[str]) -> list[str]:
-    """What ids are called beside columns of ours: `id_NAME` where we use the name ourselves."""
+    """Rename ids that clash with our `own` columns to `id_NAME`."""
     taken, found = {*ids, *own}, []
     for name in ids:
         new = name if name not in own else f"id_{name}"
@@ -110,7 +112,7 @@ def names_beside(ids: Sequence[str], own: Collection[str]) -> list[str]:
 
 
 def check_unseen(label: str | None, trained_on: Sequence[str], model: str | None) -> None:
-    """Refuse a label that the model was trained on: predicting it would prove nothing."""
+    """Refuse a label that the model was trained on."""
     if label is not None and label in trained_on:
         remedy = f"fit it again with --label {label} or --ignore {label}"
         raise AddmlError(f"{model}: was trained on the column {label!r}, so it cannot be the label; {remedy}.")
@@ -121,21 +123,21 @@ def check_unseen(label: str | None, trained_on: Sequence[str], model: str | None
 
 @dataclass
 class Input:
-    """A table in memory, or its columns and how to read it in several passes where it is too large."""
+    """A table in memory, or its column names if it is too large and read in several passes."""
 
     options: Options
     names: list[str]
     notes: list[str]
     table: pa.Table | None
-    texts: tuple[str, ...] = ()  # columns of a CSV that are read as they are written
-    loose: list[str] | None = None  # number columns of a large CSV with text in them, known after the first pass
+    texts: tuple[str, ...] = ()  # CSV columns read as text
+    loose: list[str] | None = None  # numeric columns of a large CSV that contain text, known after the first pass
 
     @property
     def source(self) -> str:
         return self.options.source
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pa.RecordBatch]:
-        """These columns, at most so many rows at a time, from the first row on."""
+        """Read these columns from the first row, at most `rows` at a time."""
         if self.table is not None:
             return iter(self.table.select(list(columns)).to_batches(max_chunksize=rows))
         own = {"texts": self.texts, "loose": self.loose, **self.options.reading}
@@ -145,40 +147,39 @@ class Input:
 
 
 def open_input(options: Options, ids: Sequence[str] = ()) -> Input:
-    """Read the table, or only its first rows where it is too large for memory; `--id` columns (else `ids`) as text.
+    """Read the table, or only its schema if it is too large for memory.
 
-    So is the column of times: `column_times` knows their order better, by how regular it makes them.
+    `--id` columns (else `ids`) are read as text. So are times, which `column_times` parses with more context.
     """
     texts = possible_names((*(options.id or ids), *options.by, *filter(None, (options.time,))))
     named = (*filter(None, (options.label, options.train_labels, options.time)),)
     labels = (*texts, *named, *possible_names((*options.columns, *options.ignore)))
-    is_series = options.time is not None  # whose channels are numbers
-    known = {"texts": texts, "codes": not is_series, "labels": labels, **options.reading}
+    known = {"texts": texts, "codes": options.time is None, "labels": labels, **options.reading}
     if is_large(options.file):
         opened = open_batches(options.file, **known)
-        notes = [*opened.notes, "larger than memory allows to hold: read twice, a part at a time"]
+        notes = [*opened.notes, "larger than memory: read twice, in parts"]
         return Input(options, list(opened.schema.names), notes, None, texts)
     result = read_table(options.file, **known)
     return Input(options, result.table.column_names, result.notes, result.table, texts)
 
 
 def possible_names(given: Sequence[str]) -> tuple[str, ...]:
-    """Every column that may be meant by comma-separated names."""
+    """Every column that comma-separated names may refer to."""
     return tuple(name for text in given for name in (text, *map(str.strip, text.split(","))))
 
 
 def on_disk_source(options: Options, command: str = "detect") -> Source | None:
-    """The Parquet files to train on from disk: with --all-rows, where they need more than --memory."""
+    """The Parquet files to train on from disk: with --all-rows, if larger than --memory or on a cluster."""
     path = Path(os.path.expanduser(options.file))
     if is_image_folder(path):
         return None
     is_parquet = path.is_dir() or path.suffix.lower() in (".parquet", ".pq")
     if not options.all_rows or is_address(options.file) or not is_parquet:
-        needless = ("memory", "scratch", "engine") if command == "fit" else ("memory",)  # detect scores into scratch
-        for name in needless:
+        unused = ("memory", "scratch", "engine") if command == "fit" else ("memory",)  # detect scores into scratch
+        for name in unused:
             if getattr(options, name) is not None:
-                what = f"--{name} is about training on all rows of Parquet files"
-                raise AddmlError(f"{options.source}: {what}; give --all-rows and such files, or leave it out.")
+                what = f"--{name} applies to training on Parquet files with --all-rows"
+                raise AddmlError(f"{options.source}: {what}; remove it, or train that way.")
         return None
     refuse_idle(options.source, "parquet", options.reading)
     source, most = open_source(path), parameters.size("--memory", options.memory or MEMORY)
@@ -188,7 +189,7 @@ def on_disk_source(options: Options, command: str = "detect") -> Source | None:
 
 @contextmanager
 def on_disk(file: str) -> Iterator[str]:
-    """A name under which a source can be opened several times: a pipe is copied to a file."""
+    """A path that can be opened several times; standard input and pipes are copied to a file."""
     path = Path(os.path.expanduser(file))
     is_pipe = is_special(path)
     if file != STANDARD_INPUT and not is_pipe:
@@ -200,14 +201,14 @@ def on_disk(file: str) -> Iterator[str]:
             shutil.copyfileobj(stream, target, 1 << 20)
         try:
             yield str(copy)
-        except (ReadError, AddmlError) as error:  # which names the copy
+        except (ReadError, AddmlError) as error:  # it names the copy
             raise type(error)(str(error).replace(str(copy), file if is_pipe else copy.name)) from error
 
 
 def open_for_model(
     options: Options, model: Model, rows: int, beside: Sequence[tuple[str, str]] = ()
 ) -> tuple[Batches, list[str]]:
-    """The columns that a model was trained on, with ids, label and others (and who asks) beside them; and the ids."""
+    """Open the columns that a model needs, plus ids, label and `beside` (columns and who asks); also return the ids."""
     file, source, reading, label = options.file, options.source, options.reading, options.label
     kind = "database" if is_address(file) else format_of(find_origin(file, options.sheet))[0]
     others = (*([label] if label else []), *(name for name, _ in beside))
@@ -234,32 +235,33 @@ def check_columns(model: Model, names: Sequence[str], source: str) -> None:
     known = set(names)
     if missing := [name for name in (*model.used, *model.by) if name not in known]:
         hint = did_you_mean(missing[0], names)
-        raise AddmlError(f"{source}: has no column {listed(list(map(repr, missing)))}, which the model needs.{hint}")
+        lacking = f"{counted(len(missing), 'column')} that the model needs: {listed(list(map(repr, missing)))}"
+        raise AddmlError(f"{source}: lacks {lacking}.{hint}")
 
 
 def identifiers(model: Model, names: Sequence[str]) -> list[str]:
-    """The columns among these that name a row: those that the user named, or those that were found."""
+    """The id columns among these: given by the user, or detected in training."""
     dropped = [] if model.columns is None else [(name, why) for name, why in model.columns.left_out if name in names]
     found = [name for name, why in dropped if why.startswith(IDENTIFIER)]
     texts = [(name, why) for name, why in dropped if why.startswith(PROSE)]
-    if texts and not any(why.endswith(READABLE) for _, why in dropped):  # the text that tells rows apart best
+    if texts and not any(why.endswith(READABLE) for _, why in dropped):  # the text with the most distinct values
         found.append(max(texts, key=lambda one: int(re.findall(r"(\d+)%", one[1])[-1]))[0])
     return [name for name in model.ids if name in names] or found
 
 
 def kept_columns(options: Options, names: Sequence[str]) -> list[str]:
-    """The columns of --keep, which are shown with each row."""
+    """The columns of --keep."""
     if options.keep == (ALL,) and ALL not in names:
         return list(names)
     return resolve(options.keep, names, "--keep", options.source)
 
 
 def schema_of(model: Model) -> pa.Schema:
-    """The types in which a text file is to be read: those of training; text that was read otherwise stays text."""
+    """The types of training, to read a text file with; columns in other notations are read as text."""
     assert model.columns is not None
     types, fitted = [], list[Any](model.columns.fitted)
     for column in fitted:
-        styled = getattr(column, "written", None) not in (None, PLAIN_NUMBERS)  # else the file says how it is written
+        styled = getattr(column, "written", None) not in (None, PLAIN_NUMBERS)
         if column.kind == "category" or styled or getattr(column, "form", None) not in (None, "iso"):
             kind = pa.string()
         elif column.kind == "date":
@@ -271,17 +273,17 @@ def schema_of(model: Model) -> pa.Schema:
 
 
 def check_text(options: Options, cells: TextCells) -> None:
-    """With --strict, stop at the first text in a number column."""
+    """With --strict, fail on the first text in a numeric column."""
     if not options.strict or not cells:
         return
     cell, source = min((own[0] for own in cells.first.values()), key=lambda one: one.row), options.source
     what = f"column {cell.column!r} holds {cell.shown} where a number is expected (--strict)"
-    remedy = "Correct the value, or leave the cell empty if it is not known."
+    remedy = "Correct the value, or leave the cell empty if it is unknown."
     raise AddmlError(f"{source}, row {cell.row:,}: {what}. {remedy}", file=source, row=cell.row, column=cell.column)
 
 
 def expected_rows(file: str, known: int | None = None) -> int | None:
-    """About how many rows a file has, without reading it, unless it is known; None where that cannot be told."""
+    """Estimate a file's rows without reading it, for a progress bar; None if unknown."""
     path = Path(os.path.expanduser(file))
     if known is not None or is_address(file):
         return known
@@ -291,7 +293,7 @@ def expected_rows(file: str, known: int | None = None) -> int | None:
         origin = find_origin(path)
         if origin.path is None or origin.compression is not None:
             return None
-        with origin.path.open("rb") as stream:  # by the lines at its beginning
+        with origin.path.open("rb") as stream:
             head, size = stream.read(HEAD), os.fstat(stream.fileno()).st_size
     except (ReadError, OSError):
         return None
@@ -299,7 +301,7 @@ def expected_rows(file: str, known: int | None = None) -> int | None:
 
 
 def is_large(file: str) -> bool:
-    """Whether a file might not fit into memory."""
+    """Whether a table may not fit into memory."""
     path = fetched(file) if is_remote(file) else Path(os.path.expanduser(file))
     parts = [part for part in path.rglob("*") if part.is_file()] if path.is_dir() else [path] if path.is_file() else []
     packed = (*PACKED_NAMES, ".parquet", ".pq")

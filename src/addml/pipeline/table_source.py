@@ -1,4 +1,4 @@
-"""Rows of a table: trained on in memory or from disk, scored in batches."""
+"""Tables: trained on in memory or from disk, scored in batches."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from addml.text import counted, listed
 
 
 class TableSource:
-    """A table; once it was trained on, `rank` scores its own rows, else those of a new table by a saved model."""
+    """A table to train on and then rank, or to rank with a saved model."""
 
     kind = TABLE
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.fit: Callable[..., Model] = fit_model  # another on a cluster
-        self.places: np.ndarray | None = None  # of the training rows among all; None for all of them
-        self.rows = 0  # 0 until it was trained on
+        self.fit: Callable[..., Model] = fit_model  # replaced on a cluster
+        self.places: np.ndarray | None = None  # indices of the training rows; None: all rows
+        self.rows = 0  # 0 before training
         self.notes: tuple[str, ...] = ()
         self.table: pa.Table | None = None  # the training rows, unless on disk
-        self.texts = TextCells()  # in number columns of the training rows
+        self.texts = TextCells()  # text in numeric columns of the training rows
         self.data: sources.Input
         self.chosen: sources.Chosen
         use_threads(options.jobs)
@@ -54,7 +54,6 @@ class TableSource:
         return replace(model, ids=self.chosen.ids)
 
     def training_findings(self, model: Model) -> Findings:
-        """What training found; the rows are not ranked."""
         _warn_of_texts(self.texts.placed(self.places), self.options)
         return ranking.training_findings(model, self.data.source, self.notes, rows=self.rows, **self._trained(model))
 
@@ -63,8 +62,8 @@ class TableSource:
         with progress.stage(f"Reading {options.source}", None):
             self.data = data = sources.open_input(options)
         self.chosen = chosen = sources.choose(data.names, options, data.source)
-        if data.table is not None and options.label is not None:  # a useless label is refused before training
-            read_label(data.table[options.label], options.anomaly_value, options.label)
+        if data.table is not None and options.label is not None:
+            read_label(data.table[options.label], options.anomaly_value, options.label)  # fails before training
         with progress.stage("Choosing training rows", None):
             labels = labels.in_table(data.names, chosen.ids, data.source)
             batches = data.batches(list(dict.fromkeys([*chosen.features, *labels.columns])), BATCH_ROWS)
@@ -75,7 +74,7 @@ class TableSource:
             raise AddmlError(f"{data.source}: holds a single row{others}; training needs at least two.")
         notes = list(data.notes)
         if len(places) < self.rows:
-            notes.append(f"trained on {len(places):,} of {self.rows:,} rows, drawn at random (--all-rows takes all)")
+            notes.append(f"trained on {len(places):,} of {self.rows:,} rows, drawn at random (--all-rows uses all)")
         marks = labels.marks(table, places, self.rows)
         if marks is not None:
             notes.append(labels.words(marks))
@@ -87,27 +86,25 @@ class TableSource:
     def _train_on_disk(self, source: Source, progress: Progress) -> Model:
         options, labels = self.options, KnownLabels.of(self.options)
         if options.by:
-            raise AddmlError("--by needs the rows in memory; train on a sample (without --all-rows), or give --memory.")
+            raise AddmlError("--by needs the rows in memory; raise --memory, or train on a sample without --all-rows.")
         memory = options.memory or MEMORY
         if labels.names:
-            raise AddmlError(
-                f"{labels.names}: labels are not learned from where a table is larger than --memory {memory}; "
-                "train on a sample (without --all-rows), or allow more memory."
-            )
+            what = f"{labels.names}: a table larger than --memory {memory} cannot be trained with labels"
+            raise AddmlError(f"{what}; raise --memory, or train on a sample without --all-rows.")
         self.chosen = sources.choose(source.names, options, source.name)
         self.data = sources.Input(options, source.names, source.notes, None)
         own = open_source(options.file, self.chosen.features)
         self.rows, self.notes = len(own), tuple(source.notes)
-        why = f"more than {memory} of memory hold: read from disk" if options.engine is None else "on a cluster"
+        why = f"more than fit into {memory}: trained on from disk" if options.engine is None else "on a cluster"
         progress.note(f"{own.name}: {len(own):,} rows, {why}")
         with stages_to(progress):
             return self._fit(own, own.names)
 
     def _fit(self, X: pa.Table | Source, names: Sequence[str], labels: np.ndarray | None = None) -> Model:
-        """The model of the training rows; text in number columns is kept, or with --strict an error."""
+        """Fit the training rows and collect text in numeric columns; with --strict, text is an error."""
         sides = one_sided(self.options.one_sided, names)
         with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("ignore", DroppedColumnsWarning)  # findings list them
+            warnings.simplefilter("ignore", DroppedColumnsWarning)  # listed in the findings
             warnings.simplefilter("error" if self.options.strict else "always", TextCellsWarning)
             try:
                 model = self.fit(self.options, X, labels, one_sided=sides, by=self.chosen.by or None)
@@ -122,9 +119,9 @@ class TableSource:
         return model
 
     def _check(self, model: Model) -> tuple[dict[str, Any], ...]:
-        """Which kinds of planted faults a model of most of the training rows finds."""
+        """Plant faults in held-out training rows and report which kinds a model of the rest finds."""
         if self.table is None:
-            raise AddmlError("--check needs the rows in memory; leave --all-rows out.", option="check")
+            raise AddmlError("--check needs the rows in memory; remove --all-rows.", option="check")
         options = replace(self.options, checkpoint=None)
 
         def fit(table: pa.Table) -> Fitted:
@@ -138,7 +135,7 @@ class TableSource:
         return tuple(one._asdict() for one in found)
 
     def _trained(self, model: Model) -> dict[str, Any]:
-        """Findings of training: how many rows, and the dropped columns in the order of the table."""
+        """Findings of training: the number of rows, and the dropped columns in table order."""
         assert model.columns is not None
         dropped = dict([*self.chosen.left_out, *model.columns.left_out])
         left_out = tuple((name, dropped[name]) for name in self.data.names if name in dropped)
@@ -160,50 +157,43 @@ class TableSource:
         batches = self.data.batches(list(dict.fromkeys([*model.used, *beside])), BATCH_ROWS)
         folder = str(Storage(scratch=self.options.scratch).folder)
         with progress.stage("Scoring", self.rows) as advance:
-            known = known.naming_rows(ids, model.by)
+            known = known.with_ids(ids, model.by)
             scored, drift = score_all(model, self.options, batches, carried, known, advance, self.rows, folder)
         _warn_of_texts(drift.texts, self.options)
-        result = self._result(model, scored, ids, known, self.data.source, self.notes, are_new=False)
+        result = self._result(model, scored, ids, known, self.notes)
         checked = self._check(model) if self.options.check else ()
         return replace(result, findings=replace(result.findings, check=checked, **self._trained(model)))
 
     def _rank_new(self, model: Model, progress: Progress) -> ranking.Result:
-        source, known = self.options.source, Known.of(self.options.known_normal, NORMAL)
+        known = Known.of(self.options.known_normal, NORMAL)
         with sources.on_disk(self.options.file) as file:
-            self.options = replace(self.options, file=file)
-            data, ids = sources.open_for_model(self.options, model, BATCH_ROWS, known.columns)
-            known = known.naming_rows(ids, model.by)
+            options = replace(self.options, file=file)
+            data, ids = sources.open_for_model(options, model, BATCH_ROWS, known.columns)
+            known = known.with_ids(ids, model.by)
             carried, rows = self._carried(model, ids), sources.expected_rows(file, data.rows)
-            with progress.stage(f"Scoring {source}", rows) as advance:
-                scored, drift = score_all(model, self.options, data, carried, known, advance, rows)
+            with progress.stage(f"Scoring {self.options.source}", rows) as advance:
+                scored, drift = score_all(model, options, data, carried, known, advance, rows)
         summary = tuple(drift.summary())
         _warn_of_drift(drift, summary, self.options)
-        result = self._result(model, scored, ids, known, source, data.notes, are_new=True)
+        result = self._result(model, scored, ids, known, data.notes)
         return replace(result, findings=replace(result.findings, drift=summary))
 
     def _carried(self, model: Model, ids: Sequence[str]) -> list[str]:
-        """Columns that pass through: ids, the label, and the date that --per-day counts by."""
+        """Columns to pass through: ids, the label, and the date column of --per-day."""
         others = (self.options.label, _date_column(model) if self.options.per_day is not None else None)
         return list(dict.fromkeys([*ids, *(name for name in others if name is not None)]))
 
     def _result(
-        self,
-        model: Model,
-        scored: ranking.Scored,
-        ids: Sequence[str],
-        known: Known,
-        source: str,
-        notes: Sequence[str],
-        *,
-        are_new: bool,
+        self, model: Model, scored: ranking.Scored, ids: Sequence[str], known: Known, notes: Sequence[str]
     ) -> ranking.Result:
-        options, scores = self.options, scored.pieces.column(ranking.SCORE, scored.rows)
+        options, are_new = self.options, not self.rows
+        scores = scored.pieces.column(ranking.SCORE, scored.rows)
         days = 0 if options.per_day is None else _days(model, scored)
         codes = scored.pieces.column(ranking.KNOWN, scored.rows) if known.entries else None
-        model = ranking.settled(model, scores if codes is None else scores[codes < 0], options, days)
+        model = ranking.with_batch_threshold(model, scores if codes is None else scores[codes < 0], options, days)
         hidden = () if codes is None else known.hidden(codes, scores, model.threshold)
         findings = ranking.ranked_findings(
-            model, scored.listed, scores, ids, options.top, source, notes, are_new=are_new, hidden=hidden
+            model, scored.listed, scores, ids, options.top, options.source, notes, are_new=are_new, hidden=hidden
         )
         if options.label is not None:
             column = pa.chunked_array([piece[options.label] for piece in scored.pieces])
@@ -216,37 +206,36 @@ class TableSource:
 
 
 def _date_column(model: Model) -> str:
-    """The first column of dates, which --per-day counts by."""
+    """The first date column, for --per-day."""
     dates = [one.column for one in model.profiles if one.earliest is not None and one.earliest.year > EPOCH.year]
     if not dates:
-        raise AddmlError("--per-day needs a column of dates to train on; use --flag N instead.", option="per_day")
+        raise AddmlError("--per-day needs a date column among the training columns; use --flag.", option="per_day")
     return dates[0]
 
 
 def _days(model: Model, scored: ranking.Scored) -> int:
-    """How many days the dates of the scored rows lie on."""
+    """The number of distinct days among the scored rows."""
     name = _date_column(model)
     assert model.columns is not None
     column = next(one for one in model.columns.fitted if one.name == name)
-    found = [np.unique(np.floor(column.read(piece[name]))) for piece in scored.pieces]
-    days = np.unique(np.concatenate(found)) if found else np.empty(0)
-    return int(np.isfinite(days).sum())
+    days = [np.unique(np.floor(column.read(piece[name]))) for piece in scored.pieces]
+    return int(np.isfinite(np.unique(np.concatenate(days))).sum())
 
 
 def use_threads(jobs: int | None) -> None:
-    """Let Arrow use no more threads than this."""
+    """Limit Arrow's threads."""
     if jobs is not None:
         pa.set_cpu_count(jobs)
 
 
 def _warn_of_texts(cells: TextCells, options: Options) -> None:
-    """List text in number columns: a slip in it can be corrected."""
+    """Warn of text in numeric columns, so that the user can correct it."""
     for sentence in cells.words(hidden=options.redact):
         warnings.warn(sentence, stacklevel=3)
 
 
 def _warn_of_drift(drift: DriftCounter, summary: Sequence[dict[str, Any]], options: Options) -> None:
-    """List what differs from training: values far outside its range may be the anomalies."""
+    """Warn of values and columns that differ from training."""
     sentences = [*drift.texts.words(hidden=options.redact)]
     if drift.outside:
         columns = [f"{name} {count:,}" for name, count in sorted(drift.outside.items(), key=lambda item: -item[1])]

@@ -1,8 +1,8 @@
-"""Categories and truth values as features.
+"""Categories and booleans as features.
 
-One-hot columns standardised like numbers hide strange numbers: a value that 2 % of the rows have lies 7 deviations
-out. So these features have scales of their own, by which two different values lie half a squared deviation apart
-whatever their shares, and one column says how rare the value is.
+One-hot columns standardised like numbers would hide strange numbers: a value of 2 % of the rows lies 7 deviations out.
+So these features have fixed scales: two different values lie half a squared deviation apart, however frequent they are,
+and a separate feature tells how rare the value is.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.arrow import as_text, first_of, is_text, plain, taken
+from addml.arrow import are_blank, as_text, first_of, is_text, plain, taken
 from addml.preprocessing.numbers import HALF, RARE, CellError, Column, rarity, read_numbers
 from addml.text import shortened
 
-FEW = 20  # levels that get a column each
-FREQUENT = 0.001  # of the rows, and two rows at least: a level under it shares the column of the others
-MOST_LEVELS = 10_000  # remembered; what is rarer than the commonest so many counts as unseen
-HASHED = 8  # columns of signs that tell many levels apart
-UNSEEN_AT_LEAST = 3.0  # deviations, however few the training rows, unless new values are usual here
+FEW = 20  # levels with a one-hot column each
+FREQUENT = 0.001  # share of the rows, and at least two rows; rarer levels share one column
+MOST_LEVELS = 10_000  # remembered; rarer levels count as unseen
+HASHED = 8  # hash columns if there are too many levels for one-hot columns
+UNSEEN_AT_LEAST = 3.0  # deviations, however few the training rows, unless new values are common
 GAP = "(gap)"
 
 
 @dataclass(frozen=True)
 class CategoryColumn(Column):
-    """A column of categories; codes are positions of levels, then the gap, then anything unseen."""
+    """A column of categories; a code is the position of a level, then comes the gap, then any unseen level."""
 
     name: str
     levels: tuple[str, ...]  # the commonest first
     counts: tuple[int, ...]
     gaps: int
-    rows: int  # of training; more than all counts where some levels are not remembered
+    rows: int  # of training; more than gaps and counts if some levels are not remembered
 
     kind = "category"
 
     @classmethod
     def fit(cls, name: str, values: Sequence[str], counts: np.ndarray, gaps: int) -> CategoryColumn:
-        """From the distinct values, neither null nor blank, and the rows that each stands in."""
+        """From the distinct values, neither null nor blank, and the number of rows with each."""
         order = np.argsort(-counts, kind="stable")[:MOST_LEVELS]
         levels, kept = tuple(values[int(one)] for one in order), tuple(int(counts[one]) for one in order)
         return cls(name, levels, kept, gaps, int(counts.sum()) + gaps)
@@ -53,26 +53,26 @@ class CategoryColumn(Column):
 
     @property
     def specs(self) -> list[tuple[str, float, float]]:
-        """One for each frequent level and one for all others, or signs where the levels are many; then the rarity.
+        """One for each frequent level and one for the others, or hash columns for many levels; then the rarity.
 
-        The scales are fixed ones: see the top of this file. The ordinary value is the commonest level.
+        The commonest level is the typical one.
         """
         if self._one_hot is None:
             own, scale = [f"{self.name} (hash {position})" for position in range(HASHED)], HALF * math.sqrt(HASHED)
         else:
             words = [*self.levels, GAP]
             own, scale = [f"{self.name}={words[code]}" for code in self._one_hot] + [f"{self.name} (other)"], HALF
-        usual = map(float, self.table[int(np.argmax(self._code_counts[: self.unseen]))])
-        return list(zip([*own, f"{self.name} (rarity)"], [scale] * len(own) + [1.0], usual, strict=True))
+        typical = map(float, self.table[int(np.argmax(self._code_counts[: self.unseen]))])
+        return list(zip([*own, f"{self.name} (rarity)"], [scale] * len(own) + [1.0], typical, strict=True))
 
     @cached_property
     def _code_counts(self) -> np.ndarray:
-        """Training rows of each code; the unseen code has those of the levels that are not remembered."""
+        """Training rows of each code; levels that are not remembered count as unseen."""
         return np.array([*self.counts, self.gaps, self.rows - sum(self.counts) - self.gaps])
 
     @cached_property
     def _one_hot(self) -> list[int] | None:
-        """The codes that get a column each, or None where they are too many or leave most rows without one."""
+        """The codes with a column each, or None if they are too many or cover less than half of the rows."""
         known = self._code_counts[: self.unseen]
         frequent = np.flatnonzero(known >= max(2, FREQUENT * self.rows))
         fits = 0 < len(frequent) <= FEW and 2 * known[frequent].sum() >= self.rows
@@ -80,8 +80,7 @@ class CategoryColumn(Column):
 
     @cached_property
     def table(self) -> np.ndarray:
-        """The features of each code, (levels + 2, features)."""
-        if self._one_hot is None:  # eight signs from a hash of the level; none for what was not seen
+        if self._one_hot is None:  # -1 or 1 for each bit of a hash of the level; 0 for unseen ones
             hashes = [hashlib.blake2b(level.encode(), digest_size=1).digest() for level in (*self.levels, GAP)]
             bits = np.unpackbits(np.frombuffer(b"".join(hashes), np.uint8)[:, None], axis=1)
             own = np.vstack([bits * 2.0 - 1, np.zeros(HASHED)])
@@ -96,20 +95,18 @@ class CategoryColumn(Column):
 
     @cached_property
     def _rarities(self) -> np.ndarray:
-        """How far each code stands out by its rarity alone."""
-        counts = self._code_counts
-        order = np.argsort(counts[: self.unseen], kind="stable")
-        ascending = counts[order]
-        last_equal = np.searchsorted(ascending, ascending, side="right") - 1
-        tails = np.empty(self.unseen)
-        tails[order] = (np.cumsum(ascending)[last_equal] + counts[self.unseen]) / self.rows
-        # By Good and Turing: the next value is a new one as often as values occurred once.
-        once = int(np.count_nonzero(counts[: self.gap] == 1) + counts[self.unseen])
+        """How far each code stands out by its rarity."""
+        known, forgotten = self._code_counts[: self.unseen], self._code_counts[self.unseen]
+        ascending = np.sort(known)
+        at_least_as_rare = np.cumsum(ascending)[np.searchsorted(ascending, known, side="right") - 1]
+        tails = (at_least_as_rare + forgotten) / self.rows
+        # Good-Turing: the next value is a new one as often as values occurred once.
+        once = int(np.count_nonzero(known[: self.gap] == 1) + forgotten)
         of_unseen = max(UNSEEN_AT_LEAST, float(rarity((once + 1) / (self.rows + 1))))
         return np.append(rarity(tails), 0.0 if once / self.rows > RARE else of_unseen)
 
     def read(self, column: pa.Array) -> np.ndarray:
-        """The codes; whatever is no text is written as text first."""
+        """The codes; values of other types are read as text."""
         column = plain(column)
         if pa.types.is_dictionary(column.type):
             return taken(column, self.read(column.dictionary), self.gap)
@@ -120,10 +117,8 @@ class CategoryColumn(Column):
         except pa.ArrowException as error:
             raise ValueError(f"column {self.name!r} is now of type {column.type}; give text, as in training") from error
         codes = np.array(pc.index_in(text, pa.array(self.levels, text.type)).fill_null(self.unseen))
-        strange = np.flatnonzero(codes == self.unseen)
-        if len(strange):  # gaps and blanks are among them
-            words = pc.utf8_trim_whitespace(text.take(pa.array(strange)))
-            codes[strange[np.asarray(pc.equal(words, "").fill_null(True))]] = self.gap
+        others = np.flatnonzero(codes == self.unseen)
+        codes[others[are_blank(text.take(pa.array(others)))]] = self.gap
         return codes
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
@@ -131,7 +126,7 @@ class CategoryColumn(Column):
 
     @property
     def shares(self) -> np.ndarray:
-        """Of the training rows: the commonest levels, all others, gaps."""
+        """Shares of the commonest levels, of all others and of gaps."""
         return self._binned(self._code_counts) / self.rows
 
     def tally(self, values: np.ndarray) -> np.ndarray:
@@ -141,20 +136,20 @@ class CategoryColumn(Column):
         others = counts[FEW : self.gap].sum() + counts[self.unseen]
         return np.array([*counts[: min(FEW, self.gap)], others, counts[self.gap]], np.float64)
 
-    def strange(self, values: np.ndarray) -> int:
+    def novel(self, values: np.ndarray) -> int:
         return int(np.count_nonzero(values == self.unseen))
 
 
-# Truth values ------------------------------------------------------------------------------------------------
+# Booleans ----------------------------------------------------------------------------------------------------
 FALSE_WORDS, TRUE_WORDS = ("false", "0", "no", "n", "f", "nein"), ("true", "1", "yes", "y", "t", "ja", "j")
 TRUTHS = dict.fromkeys(FALSE_WORDS, 0) | dict.fromkeys(TRUE_WORDS, 1)
 
 
 @dataclass(frozen=True)
 class BooleanColumn(Column):
-    """A column of truth values: 0 or 1, and how rare the value is where one of them is.
+    """A column of booleans: 0 or 1, and how rare the value is if one of them is.
 
-    Both stay unstandardised: a deviation would put a flag that one row in a thousand has 30 deviations out.
+    Neither is standardised: by its deviation, a flag of one row in a thousand would lie 30 deviations out.
     """
 
     name: str
@@ -163,32 +158,34 @@ class BooleanColumn(Column):
     gaps: int
 
     kind = "boolean"
+    levels = ("false", "true")
+    counts = property(lambda self: (self.falses, self.trues))
+    rows = property(lambda self: self.falses + self.trues + self.gaps)
 
     @property
     def specs(self) -> list[tuple[str, float, float]]:
-        """The value, true and false as far apart as two values of a category, and its rarity where there is any."""
+        """The value, false and true as far apart as two categories, and its rarity if one is rare."""
         value = (self.name, HALF / math.sqrt(2), float(self.trues > self.falses))
         return [value, (f"{self.name} (rarity)", 1.0, 0.0)] if self._rarities.any() else [value]
 
     @property
     def shares(self) -> np.ndarray:
-        counts = np.array([self.falses, self.trues, self.gaps])
-        return np.asarray(counts / counts.sum())
+        return np.asarray(np.array([*self.counts, self.gaps]) / self.rows)
 
     @cached_property
     def _rarities(self) -> np.ndarray:
         """Of false and of true."""
-        counts = np.array([self.falses, self.trues])
+        counts = np.array(self.counts)
         tails = np.where(counts <= counts[::-1], counts, counts.sum())
         return rarity(np.maximum(tails, 1) / (counts.sum() + (counts.min() == 0)))
 
     def read(self, column: pa.Array) -> np.ndarray:
-        """0, 1 or NaN, from truth values, numbers or words."""
+        """0, 1 or NaN, from booleans, numbers or words."""
         column = plain(column)
         is_words = is_text(column.type) or pa.types.is_dictionary(column.type)
-        values = _truths(column) if is_words else read_numbers(column, self.name, None)
-        strange = ~((values == 0) | (values == 1) | (values != values))
-        if (row := first_of(strange)) is not None:
+        values = _truths(as_text(column)) if is_words else read_numbers(column, self.name, None)
+        wrong = ~((values == 0) | (values == 1) | (values != values))
+        if (row := first_of(wrong)) is not None:
             problem = f"is {shortened(repr(column[row].as_py()))}, but its values were true or false in training"
             raise CellError(self.name, row + 1, f"{problem}; correct it or leave it empty")
         return values
@@ -197,21 +194,21 @@ class BooleanColumn(Column):
         out[:, 0] = values
         if self._rarities.any():
             of_false, of_true = self._rarities
-            out[:, 1] = np.where(values == 1, of_true, np.where(values == 0, of_false, 0.0))
+            out[:, 1] = np.select([values == 1, values == 0], [of_true, of_false])
 
     def tally(self, values: np.ndarray) -> np.ndarray:
         trues, falses = np.count_nonzero(values == 1), np.count_nonzero(values == 0)
         return np.array([falses, trues, len(values) - falses - trues], np.float64)
 
-    def strange(self, values: np.ndarray) -> int:
+    def novel(self, values: np.ndarray) -> int:
         falses, trues, _ = self.tally(values)
         return int(falses * (self.falses == 0) + trues * (self.trues == 0))
 
 
-def _truths(column: pa.Array) -> np.ndarray:
+def _truths(text: pa.Array) -> np.ndarray:
     """Words as 0 or 1, gaps and blanks as NaN, other words as 2."""
-    words = pc.utf8_lower(pc.utf8_trim_whitespace(as_text(column)))
+    words = pc.utf8_lower(pc.utf8_trim_whitespace(text))
     found = np.asarray(pc.index_in(words, pa.array(list(TRUTHS), words.type)).fill_null(len(TRUTHS)))
     values: np.ndarray = np.array([*TRUTHS.values(), 2.0])[found]
-    values[np.asarray(pc.equal(words, "").fill_null(True))] = np.nan
+    values[are_blank(text)] = np.nan
     return values

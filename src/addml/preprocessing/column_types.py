@@ -1,9 +1,9 @@
-"""Which type a column has, and which columns are dropped: identifiers, prose, constants and copies of others."""
+"""Column types, and the columns that are dropped: identifiers, prose, constants and copies of others."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 
 from addml import arrow
 from addml.preprocessing.categories import BooleanColumn, CategoryColumn
-from addml.preprocessing.numbers import Column, DateColumn, NumberColumn, QuantileBins, refuse_infinity
+from addml.preprocessing.numbers import Column, DateColumn, NumberColumn, QuantileBins, one_chunk, refuse_infinity
 from addml.preprocessing.profile import name_words
 from addml.text import shortened
 
-UNREAD = "do not and count as missing"  # how a note of such values ends
+UNREAD = "do not and count as missing"  # the end of a note on such values
 EMPTY = "empty: no row has a value"
 
 
@@ -33,7 +33,7 @@ Decision = Kept | str  # the column, or why it is dropped
 
 
 def fit_column(name: str, column: pa.ChunkedArray) -> Decision:
-    """Decide on one column of the training table."""
+    """Choose the type of one training column, or the reason to drop it."""
     column = arrow.plain_chunks(column)
     kind = column.type
     if column.null_count == len(column):
@@ -45,11 +45,13 @@ def fit_column(name: str, column: pa.ChunkedArray) -> Decision:
         zone = kind.tz if pa.types.is_timestamp(kind) else None
         days = np.concatenate([arrow.as_days(chunk, zone) for chunk in column.chunks])
         return _dates(days, DateColumn.fit(name, days, bool(pa.types.is_time(kind)), zone=zone))
-    if arrow.is_text(kind):
-        return _texts(name, DistinctTexts.of(column))
-    if pa.types.is_dictionary(kind) and not pa.types.is_nested(kind.value_type):
-        return _categories(name, DistinctTexts.of(column))  # whoever made it one knows that it is a category
-    return f"not understood: values of type {kind}"
+    is_category = pa.types.is_dictionary(kind) and not pa.types.is_nested(kind.value_type)
+    if not arrow.is_text(kind) and not is_category:
+        return f"not understood: values of type {kind}"
+    texts = DistinctTexts.of(column)
+    if not len(texts.values):
+        return EMPTY
+    return _categories(name, texts) if is_category else _texts(name, texts)
 
 
 def _numbers(name: str, values: np.ndarray, written: arrow.NumberFormat | None = None, texts: int = 0) -> Decision:
@@ -77,9 +79,7 @@ def _dates(days: np.ndarray, column: DateColumn, *notes: str) -> Decision:
 
 
 def _texts(name: str, texts: DistinctTexts) -> Decision:
-    """Numbers or dates written as text, all or nearly all of them; else categories."""
-    if not len(texts.values):
-        return EMPTY
+    """Numbers or dates if all or nearly all texts are, else categories."""
     example = repr(texts.values[0].as_py())
     written = None if arrow.are_codes(texts.values) else arrow.number_format(texts.sample())
     if written is not None and (written := arrow.number_format(texts.values)) is not None:
@@ -88,13 +88,7 @@ def _texts(name: str, texts: DistinctTexts) -> Decision:
             decided.notes.append(f"column {name!r} is text that reads as numbers ({example})")
         return decided
     if (dates := arrow.date_format(texts.values, texts.counts)) is not None:
-        zone = arrow.date_zone(texts.values, dates.form)
-        days = texts.in_rows(arrow.parse_dates(texts.values, dates.form, zone))
-        column = DateColumn.fit(name, days, dates.form == "clock", zone=zone, form=dates.form, slips=dates.share < 1)
-        kind = "times of the day" if column.clock else f"dates, {dates.form}{' (a guess)' if dates.is_guess else ''}"
-        unread = round((1 - dates.share) * texts.rows)
-        slips = f"; {unread:,} of its values {UNREAD}" if unread else ""
-        return _dates(days, column, f"column {name!r} is text that reads as {kind} ({example}){slips}")
+        return _dates_of(name, texts, dates, example)
     known = texts.without(np.asarray(arrow.are_missing(texts.values)))
     if (written := nearly_numbers(known.values, known.counts)) is not None:
         return _numbers_of(name, known, written)
@@ -102,76 +96,80 @@ def _texts(name: str, texts: DistinctTexts) -> Decision:
 
 
 def _numbers_of(name: str, texts: DistinctTexts, written: arrow.NumberFormat) -> Decision:
-    """Numbers written as text, and perhaps a few other texts, which are missing values that count as strange."""
+    """Numbers written as text; a few other texts are missing values with a flag."""
     values, wrong = arrow.parse_numbers(texts.values, written)
     return _numbers(name, texts.in_rows(values), written, int(wrong @ texts.counts))
 
 
+def _dates_of(name: str, texts: DistinctTexts, dates: arrow.DateFormat, example: str) -> Decision:
+    """Dates written as text; a few other texts are missing values."""
+    zone = arrow.date_zone(texts.values, dates.form)
+    days = texts.in_rows(arrow.parse_dates(texts.values, dates.form, zone))
+    column = DateColumn.fit(name, days, dates.form == "clock", zone=zone, form=dates.form, slips=dates.share < 1)
+    kind = "times of the day" if column.clock else f"dates, {dates.form}{' (a guess)' if dates.is_guess else ''}"
+    unread = round((1 - dates.share) * texts.rows)
+    slips = f"; {unread:,} of its values {UNREAD}" if unread else ""
+    return _dates(days, column, f"column {name!r} is text that reads as {kind} ({example}){slips}")
+
+
 def _categories(name: str, texts: DistinctTexts) -> Decision:
-    if not len(texts.values):
-        return EMPTY
     if len(texts.values) == 1 and not texts.gaps:
         return f"constant: {shortened(texts.values[0].as_py())!r} in every row"
     if (reason := identifier_texts(name, texts)) is not None:
         return reason
     column = CategoryColumn.fit(name, texts.values.to_pylist(), texts.counts, texts.gaps)
-    codes = np.ascontiguousarray(texts.codes, np.int64)  # in order of first occurrence: copies stand for each other
+    codes = np.ascontiguousarray(texts.codes, np.int64)  # in order of first occurrence, so copies have the same codes
     return Kept(column, hashlib.blake2b(codes.tobytes(), digest_size=16).digest())
 
 
 # Text --------------------------------------------------------------------------------------------------------
-SAMPLE = 1000  # distinct texts that are looked at closely
+SAMPLE = 1000  # distinct texts that are examined closely
 MIXED = r"^\s*(?:[A-Za-z]+[-./]?\d|\d+[-./]?[A-Za-z])[A-Za-z\d./-]*\s*$"  # V57, 85123A: a code among numbers
-FEW = 50  # texts that suffice to say no
-FEW_TEXTS = 0.05  # of the cells that hold something: so many texts among numbers are slips
-LEAST_NUMBERS = 20  # cells, under which a text counts as much as the numbers
-MOST_CODES = 2  # different texts of letters and digits among numbers, from which on more are no slips
+FEW = 50  # texts that suffice to rule numbers out
+FEW_TEXTS = 0.05  # largest share of the known cells for texts among numbers to be slips
+LEAST_NUMBERS = 20  # cells; among fewer numbers a text is no slip
+MOST_CODES = 2  # different codes such as V57 among numbers that may be slips
 
 
 @dataclass(frozen=True)
 class DistinctTexts:
-    """What a text column holds, its blanks counted as gaps."""
+    """The distinct texts of a column; blanks count as gaps."""
 
-    values: pa.Array  # in the order in which they first occur
+    values: pa.Array  # in order of first occurrence
     counts: np.ndarray  # rows of each
     codes: np.ndarray  # (n,): the position in `values`, -1 for a gap
 
     @classmethod
     def of(cls, column: pa.ChunkedArray) -> DistinctTexts:
-        """From a column of any type that can be written as text."""
         kind = arrow.as_text(pa.nulls(0, column.type)).type
         text = pa.chunked_array([arrow.as_text(chunk) for chunk in column.chunks], kind)
-        encoded = pc.dictionary_encode(text)
-        encoded = encoded.combine_chunks() if encoded.num_chunks != 1 else encoded.chunk(0)
-        if isinstance(encoded, pa.ChunkedArray):
-            encoded = encoded.unify_dictionaries().chunk(0)
+        encoded = one_chunk(pc.dictionary_encode(text))
         codes = np.array(encoded.indices.fill_null(-1))
         values = encoded.dictionary
         texts = cls(values, np.bincount(codes + 1, minlength=len(values) + 1)[1:], codes)
-        blank = np.asarray(pc.equal(pc.utf8_trim_whitespace(values), ""))
-        return texts.without(blank) if blank.any() else texts
+        return texts.without(blank) if (blank := arrow.are_blank(values)).any() else texts
 
-    def without(self, left_out: np.ndarray) -> DistinctTexts:
-        """The texts but for some of the distinct ones, which count as gaps."""
-        renumbered = np.append(np.where(left_out, -1, np.cumsum(~left_out) - 1), -1).astype(self.codes.dtype)
-        return DistinctTexts(self.values.filter(pa.array(~left_out)), self.counts[~left_out], renumbered[self.codes])
+    def without(self, dropped: np.ndarray) -> DistinctTexts:
+        """Without some of the distinct texts, which become gaps."""
+        renumbered = np.append(np.where(dropped, -1, np.cumsum(~dropped) - 1), -1).astype(self.codes.dtype)
+        return DistinctTexts(self.values.filter(pa.array(~dropped)), self.counts[~dropped], renumbered[self.codes])
 
     def in_rows(self, values: np.ndarray) -> np.ndarray:
-        """The numbers of the distinct texts in all rows, NaN for gaps."""
+        """A number for each distinct text as a number for each row, NaN for gaps."""
         return np.asarray(np.append(values, np.nan)[self.codes])
 
-    rows = property(lambda self: int(self.counts.sum()))  # that hold a text
+    rows = property(lambda self: int(self.counts.sum()))  # with a text
     gaps = property(lambda self: len(self.codes) - self.rows)
 
     def sample(self) -> pa.Array:
-        """Some of the distinct texts, from all over the column."""
+        """At most SAMPLE of the distinct texts, evenly spaced."""
         if len(self.values) <= SAMPLE:
             return self.values
         return self.values.take(np.linspace(0, len(self.values) - 1, SAMPLE).astype(np.int64))
 
 
 def nearly_numbers(values: pa.Array, counts: np.ndarray) -> arrow.NumberFormat | None:
-    """How the distinct texts, which occur in `counts` rows each, are written if all but a few are numbers."""
+    """The number format of distinct texts, each in `counts` rows, if all but a few are numbers."""
     first = np.asarray(pc.match_substring_regex(values[:FEW], arrow.PARTS))
     if not len(first) or first.mean() < 0.5 or arrow.are_codes(values):
         return None
@@ -185,11 +183,11 @@ def nearly_numbers(values: pa.Array, counts: np.ndarray) -> arrow.NumberFormat |
 
 
 # Identifiers ------------------------------------------------------------------------------------------------
-FEWEST = 10  # numbers that can tell an identifier
-NEARLY_ALL = 0.95  # distinct, of the rows
-WITH_A_HINT = 0.9  # the same where the name says identifier; for texts HALF suffices
+FEWEST = 10  # numbers; fewer are never called an identifier
+NEARLY_ALL = 0.95  # distinct share of the rows that makes an identifier
+WITH_A_HINT = 0.9  # the same if the name suggests an identifier; for texts HALF suffices
 HALF = 0.5
-COLLISIONS = 20  # that numbers without a repetition must have escaped to be called identifiers
+COLLISIONS = 20  # expected repetitions in random numbers; if none occurs, the numbers are an identifier
 HINTS = frozenset(("id", "ids", "uuid", "guid", "key", "pk", "hash", "token", "serial", "identifier"))
 HASH = r"^\{?[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}\}?$|^[0-9a-fA-F]{24,}$"
 PROSE_WORDS, PROSE_LENGTH = 4, 20  # on average
@@ -198,10 +196,10 @@ PROSE_WORDS, PROSE_LENGTH = 4, 20  # on average
 def identifier_numbers(name: str, values: np.ndarray) -> str | None:
     """Why a column of numbers is an identifier, or None; only whole numbers can be one.
 
-    Distinct alone says nothing: amounts in cents are distinct too. But m numbers drawn from a range of R would repeat
-    each other about m²/2R times; where that is many and none did, they were given out one by one.
+    Being distinct is not enough: amounts in cents are distinct too. But m numbers drawn from a range of R would repeat
+    each other about m²/2R times; if that is many and none did, they were assigned one by one.
     """
-    known = values[~np.isnan(values)] if values.dtype.kind == "f" else values
+    known = values[~np.isnan(values)]
     if len(known) < FEWEST or not _whole(known[:1000]) or not _whole(known):
         return None
     hinted = not HINTS.isdisjoint(name_words(name))
@@ -249,19 +247,19 @@ def _whole(values: np.ndarray) -> bool:
 
 
 # Copies -----------------------------------------------------------------------------------------------------
-LOOKED_AT = 1000  # rows that tell which pairs are worth a full comparison
+MARKED = 1000  # rows behind a mark, which tells the pairs that are worth a full comparison
 TOLERANCE = 1e-9  # of a column's range: rounding of the copy
 
 
 def _number_mark(values: np.ndarray) -> float:
-    """A number that does not change when the values are scaled or shifted, and hardly ever meets another's.
+    """A fingerprint of numbers that does not change when they are scaled or shifted.
 
-    It is taken from some rows, the same for all columns of a table, unless these hold one value alone.
+    It comes from a few rows, the same for all columns of a table, or from all if these have a single value.
     """
-    if len(values) > LOOKED_AT:
-        sample = values[np.random.default_rng(0).integers(0, len(values), LOOKED_AT)]
+    if len(values) > MARKED:
+        sample = values[np.random.default_rng(0).integers(0, len(values), MARKED)]
         values = values if (sample == sample[0]).all() else sample
-    known = ~np.isnan(values) if values.dtype.kind == "f" else np.ones(len(values), bool)
+    known = ~np.isnan(values)
     filled = _within_one(np.where(known, values, 0.0).astype(np.float64))
     weights = np.random.default_rng(1).normal(size=(2, len(values)))
     centred = np.where(known, filled - filled.sum() / max(1, known.sum()), 0.0)
@@ -273,16 +271,34 @@ def _number_mark(values: np.ndarray) -> float:
     return float(abs(shape) + weights[1] @ known)
 
 
-def number_copies(marks: Mapping[str, float], read: Callable[[str], np.ndarray]) -> dict[str, str]:
-    """Copy -> original among columns of numbers, up to scale and shift; the first in `marks` is the original."""
-    names, values, found = list(marks), np.array(list(marks.values())), dict[str, str]()
+def find_copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
+    """Copy -> original: numbers up to scale and shift, categories up to other names of their levels.
+
+    A date is the original of its number, words are the original of their codes.
+    """
+
+    def read(name: str) -> np.ndarray:
+        return np.concatenate([kept[name].column.read(chunk) for chunk in table[name].chunks])
+
+    letters = {name: _letters(one.column) for name, one in kept.items() if isinstance(one.column, CategoryColumn)}
+    words_first = sorted(letters, key=lambda name: -letters[name])
+    first = {kept[name].mark: name for name in reversed(words_first)}
+    found = {name: original for name in words_first if (original := first[kept[name].mark]) != name}
+    numbers = [name for name in kept if name not in letters]
+    names = sorted(numbers, key=lambda name: kept[name].column.kind != "date")
+    marks = np.array([kept[name].mark for name in names])
     for place, name in enumerate(names):
-        near = np.flatnonzero(np.abs(values[:place] - values[place]) <= 1e-6)  # the same but for rounding
+        near = np.flatnonzero(np.abs(marks[:place] - marks[place]) <= 1e-6)  # equal up to rounding
         originals = (names[one] for one in near if names[one] not in found)
-        original = next((other for other in originals if is_affine(read(other), read(name))), None)
-        if original is not None:
-            found[name] = original
+        copied = next((other for other in originals if is_affine(read(other), read(name))), None)
+        if copied is not None:
+            found[name] = copied
     return found
+
+
+def _letters(column: CategoryColumn) -> float:
+    """Average number of letters in a level."""
+    return sum(sum(map(str.isalpha, level)) for level in column.levels) / max(1, len(column.levels))
 
 
 def is_affine(x: np.ndarray, y: np.ndarray) -> bool:
@@ -300,11 +316,5 @@ def is_affine(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def _within_one(values: np.ndarray) -> np.ndarray:
-    """Scaled into -1 to 1, where differences cannot overflow."""
+    """Scaled to -1 to 1, where differences cannot overflow."""
     return np.asarray(values / (np.abs(values).max(initial=0.0) or 1.0))
-
-
-def code_copies(marks: Mapping[str, bytes]) -> dict[str, str]:
-    """Copy -> original among columns of categories."""
-    first = {mark: name for name, mark in reversed(list(marks.items()))}
-    return {name: first[mark] for name, mark in marks.items() if first[mark] != name}

@@ -1,4 +1,4 @@
-"""Rows judged within their own group: numbers brought to the level and spread of the whole, group by group."""
+"""Rows judged within their own group: each group's numbers are brought to the level and spread of the whole table."""
 
 from __future__ import annotations
 
@@ -12,27 +12,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from addml.arrow import as_text
+from addml.preprocessing.numbers import one_chunk
 from addml.preprocessing.profile import BETWEEN, MOST, ColumnProfile
 from addml.preprocessing.scaling import NORMAL_QUARTILES
 from addml.text import counted
 
-BORROWING = 10  # rows: a group of so many takes half of its spread from the whole, one of 90 a tenth
-CONSTANT = 0.1  # of the spread that is expected of a group, where all its values are equal
-MEDIAN_VARIANCE = np.pi / 2  # of the median of n values of a normal law, times n, in squared deviations
-STRANGE_QUANTILE = 0.9  # of the scores of a group, by which its threshold is set
-OWN_LEAST, OWN_MOST = 50, 256  # rows of a group, and groups, the largest, that have references of their own
-OWN_HALF = 50  # rows: a group of so many is judged half by its own references and half by those of the whole
-LEAST_GROUPS = 5  # from which spreads are expected to grow with levels, if they do
+BORROWING = 10  # rows: a group of 10 takes half of its spread from the whole, one of 90 a tenth
+CONSTANT = 0.1  # of the expected spread: the spread of a group whose values are all equal
+MEDIAN_VARIANCE = np.pi / 2  # of the median of n normal values, times n, in squared deviations
+STRANGE_QUANTILE = 0.9  # of the scores of a group, which sets its threshold
+OWN_LEAST, OWN_MOST = 50, 256  # least rows of a group, and most groups, with references of their own
+OWN_HALF = 50  # rows: a group of 50 is judged half by its own references and half by those of the whole
+LEAST_GROUPS = 5  # groups needed to tell whether spreads grow with levels
 MISSING = "(missing)"
 
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """How the numbers of each group become those of the whole; the last of all G + 1 is for groups unseen in training.
+    """How the numbers of each group are mapped to the scale of the whole; the last of G + 1 is for unseen groups.
 
-    Levels are medians and spreads distances of the quartiles. The level of a group of n rows is borrowed from the whole
-    as far as chance explains its difference, n / (n + k) with k the variance within groups over that between them; its
-    spread by 10 / (n + 10), from what groups of its level have.
+    Levels are medians, spreads are interquartile ranges. Both are shrunk towards the whole. The level of a group of n
+    rows keeps n / (n + k) of its difference, where k is the variance within groups over that between them; its spread
+    keeps n / (n + 10) of its difference from groups of the same level.
     """
 
     by: tuple[str, ...]
@@ -43,7 +44,7 @@ class Groups:
     shift: np.ndarray  # (G + 1, columns)
     limits: np.ndarray  # (3, columns): low end, middle and high end of the middle 90 %, on the scale of the whole
     divisor: np.ndarray  # (G + 1,) of the scores of each group
-    own: np.ndarray  # (G,) how many references of its own each group has, and so 0 for many
+    own: np.ndarray  # (G,) the number of references of each group, 0 for small groups
     own_rows: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.float32))  # (references, features)
     own_embedded: np.ndarray = field(default_factory=lambda: np.empty((0, 0, 0), np.float32))  # (members, some, w)
     own_scale: np.ndarray = field(default_factory=lambda: np.empty((2, 0, 0)))  # (median and unit, views, groups)
@@ -60,19 +61,19 @@ class Groups:
         count = np.bincount(codes, minlength=len(keys))
         maps = [_scaled(np.where(np.isinf(own), np.nan, own), codes, count) for own in numbers.values()]
         ratio, shift = np.stack(maps, axis=2) if maps else np.ones((2, len(keys) + 1, 0))
-        plain = np.ones((3, len(maps))), np.ones(len(keys) + 1), np.zeros(len(keys), np.int64)
-        one = cls(tuple(by), keys, tuple(numbers), count, ratio, shift, *plain)
+        rest = np.ones((3, len(maps))), np.ones(len(keys) + 1), np.zeros(len(keys), np.int64)
+        one = cls(tuple(by), keys, tuple(numbers), count, ratio, shift, *rest)
         ends = [_limits(one.apply(name, own, codes)) for name, own in numbers.items()]
         return replace(one, limits=np.array(ends).reshape(-1, 3).T)
 
     def codes(self, table: pa.Table | pa.RecordBatch) -> np.ndarray:
-        """The group of each row (n,), -1 for those unseen in training."""
+        """The group of each row (n,), -1 if it is unseen in training."""
         if missing := [name for name in self.by if name not in table.schema.names]:
-            raise ValueError(f"the column {missing[0]!r} is missing here, by which rows are grouped")
+            raise ValueError(f"column {missing[0]!r}, by which rows are grouped, is missing here; add it")
         return np.asarray(pc.index_in(keys_of(table, self.by), pa.array(self.keys, pa.string())).fill_null(-1))
 
     def code(self, key: str | None) -> int:
-        """The place of a group by its key, -1 for one unseen in training."""
+        """The position of a group, -1 if it is unseen in training."""
         return self._codes.get(key, -1)
 
     @cached_property
@@ -80,12 +81,12 @@ class Groups:
         return {key: place for place, key in enumerate(self.keys)}
 
     def unseen(self, table: pa.Table | pa.RecordBatch) -> list[str]:
-        """The keys of the rows whose group training did not have."""
+        """The keys of the rows whose group is unseen in training."""
         new = self.codes(table) < 0
         return list(keys_of(table, self.by).filter(pa.array(new)).to_pylist()) if new.any() else []
 
     def apply(self, name: str, values: np.ndarray, codes: np.ndarray) -> np.ndarray:
-        """The values of a column, of numbers on the scale of the whole; gaps and texts stay as they are."""
+        """The values of a column, numbers on the scale of the whole; gaps and texts do not change."""
         if name not in self.columns:
             return values
         place = self.columns.index(name)
@@ -98,14 +99,14 @@ class Groups:
         return [replace(one, **dict(zip(names, ends.get(one.column, ()), strict=False))) for one in profiles]
 
     def to_have_references(self) -> np.ndarray:
-        """The largest groups, which have enough rows for references of their own."""
+        """The groups with enough rows for references of their own; the largest if there are many."""
         largest = np.argsort(-self.rows, kind="stable")[:OWN_MOST]
         return np.sort(largest[self.rows[largest] >= OWN_LEAST])
 
     def with_references(
         self, chosen: np.ndarray, found: Sequence[dict[str, np.ndarray]], scales: Sequence[Any]
     ) -> Groups:
-        """The groups, some of them with references of their own and the scales of the scores by these."""
+        """The groups with references of their own, and their score scales, for the chosen ones."""
         own = np.zeros(len(self.keys), np.int64)
         own[chosen] = [len(arrays["rows"]) for arrays in found]
         return replace(
@@ -118,13 +119,13 @@ class Groups:
 
     @cached_property
     def own_weight(self) -> np.ndarray:
-        """How much the references of its own count in each group (G + 1,)."""
+        """The weight of each group's own references (G + 1,)."""
         return np.append(np.where(self.own > 0, self.rows / (self.rows + OWN_HALF), 0.0), 0.0)
 
     def with_scores(self, scores: np.ndarray, codes: np.ndarray, *, compressed: bool) -> Groups:
-        """The groups with a threshold of their own, by the scores of the training rows.
+        """The groups with divisors, which bring the 90 % quantile of their training scores to that of the whole.
 
-        A divisor brings the upper tenth of a group's scores to that of the whole, and borrows as spreads do.
+        Divisors are shrunk as spreads are.
         """
         plain = _plain(scores, compressed)
         whole, own = np.quantile(plain, STRANGE_QUANTILE), _quantiles(plain, codes, self.rows, (STRANGE_QUANTILE,))[0]
@@ -135,21 +136,20 @@ class Groups:
         return replace(self, divisor=np.append(divisor, 1.0))
 
     def divided(self, scores: np.ndarray, codes: np.ndarray, *, compressed: bool) -> np.ndarray:
-        """Scores as one threshold for all groups takes them."""
+        """Scores on a scale on which one threshold serves all groups."""
         plain = _plain(scores, compressed) / self.divisor[codes]
         return np.asarray(np.sign(plain) * np.log1p(abs(plain)) if compressed else plain)
 
     def to_json(self) -> dict[str, list[str]]:
-        """What can be read of it; the rest is arrays."""
+        """The names; the rest is saved as `arrays`."""
         return {"by": list(self.by), "keys": list(self.keys), "columns": list(self.columns)}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What is counted, by name."""
         return {one.name: getattr(self, one.name) for one in fields(self)[3:]}
 
     @classmethod
     def from_json(cls, document: dict[str, list[str]], arrays: dict[str, np.ndarray]) -> Groups:
-        """The groups of a saved model, whose arrays must fit."""
+        """The groups of a saved model; raises ValueError if names and arrays do not match."""
         by, keys, columns = (tuple(map(str, document[name])) for name in ("by", "keys", "columns"))
         one, wide = cls(by, keys, columns, **arrays), (len(keys) + 1, len(columns))
         shapes = (keys and (len(keys),), wide, wide, (3, len(columns)), (len(keys) + 1,), (len(keys),))
@@ -163,7 +163,6 @@ class Groups:
 
     @property
     def note(self) -> str:
-        """How many groups there are, and how large they are."""
         least, most = int(self.rows.min()), int(self.rows.max())
         rows = f", {most:,} rows each" if least == most else f" of {least:,} to {most:,} rows"
         words = f"rows are judged within {' and '.join(self.by)}: {counted(len(self.keys), 'group')}{rows}"
@@ -171,17 +170,12 @@ class Groups:
 
 
 def keys_of(table: pa.Table | pa.RecordBatch, by: Sequence[str]) -> pa.Array:
-    """The group of each row as a text."""
-    texts = []
-    for column in map(table.column, by):
-        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-        parts = [as_text(chunk).cast(pa.string()) for chunk in chunks]
-        texts.append(pa.concat_arrays([pa.array([], pa.string()), *parts]).fill_null(MISSING))
+    texts = [as_text(one_chunk(table.column(name))).cast(pa.string()).fill_null(MISSING) for name in by]
     return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, BETWEEN)
 
 
 def _scaled(x: np.ndarray, codes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ratio and shift (G + 1,) that bring the values of each group to the level and spread of the whole."""
+    """Ratio and shift (G + 1,) that map the values of each group to the level and spread of the whole."""
     known = ~np.isnan(x)
     if not known.any():
         return np.ones(len(rows) + 1), np.zeros(len(rows) + 1)
@@ -197,13 +191,13 @@ def _scaled(x: np.ndarray, codes: np.ndarray, rows: np.ndarray) -> tuple[np.ndar
     spread = np.exp(weight * np.log(spread) + (1 - weight) * np.log(expected))
     away, chance = own - middle, MEDIAN_VARIANCE * spread**2 / np.maximum(count, 1)
     between = max(0.0, float(np.average(away**2 - chance, weights=count)))
-    level = middle + between / (between + chance) * away  # all of it where groups differ by more than chance explains
+    level = middle + between / (between + chance) * away  # shrunk as far as chance explains the difference
     ratio = np.append(within / spread, within / total)
     return ratio, middle - np.append(level, middle) * ratio
 
 
 def _expected(level: np.ndarray, spread: np.ndarray, count: np.ndarray, within: float) -> np.ndarray:
-    """The spread that is expected of each group: that of all, or, where spreads grow with levels, by its level."""
+    """The expected spread of each group: that within all groups, or a fit to its level if spreads grow with levels."""
     usable = (spread > 0) & (count >= 4) & (level > 0)
     if usable.sum() < LEAST_GROUPS or (level[count > 0] <= 0).any() or np.ptp(level[usable]) == 0:
         return np.full(len(level), within)
@@ -215,13 +209,13 @@ def _expected(level: np.ndarray, spread: np.ndarray, count: np.ndarray, within: 
 
 
 def _spread(x: np.ndarray) -> float:
-    """The distance of the quartiles in deviations of a normal law; the deviation where that is 0."""
+    """The interquartile range in normal deviations, or the standard deviation if that is 0."""
     first, third = np.quantile(x, [0.25, 0.75])
     return float((third - first) / NORMAL_QUARTILES or x.std())
 
 
 def _quantiles(x: np.ndarray, codes: np.ndarray, count: np.ndarray, at: Sequence[float]) -> np.ndarray:
-    """Quantiles (len(at), G) of the values of each group that are no gaps; NaN of a group without any."""
+    """Quantiles (len(at), G) of the known values of each group; NaN for a group without any."""
     known = ~np.isnan(x)
     ordered = x[known][np.lexsort((x[known], codes[known]))]
     starts = np.cumsum(count) - count
@@ -239,5 +233,5 @@ def _limits(x: np.ndarray) -> np.ndarray:
 
 
 def _plain(scores: np.ndarray, compressed: bool) -> np.ndarray:
-    """Scores of views, sign(z) log(1 + |z|), as z."""
+    """Scores as they are, or z from compressed ones, sign(z) log(1 + |z|)."""
     return np.sign(scores) * np.expm1(abs(scores)) if compressed else scores

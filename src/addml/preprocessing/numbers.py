@@ -1,4 +1,4 @@
-"""Columns of numbers and of dates, and what every fitted column offers."""
+"""Number and date columns, and the interface of every fitted column."""
 
 from __future__ import annotations
 
@@ -6,37 +6,37 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import lru_cache, partial
+from functools import partial
+from itertools import compress
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from addml import arrow
-from addml.arrow import PLAIN_NUMBERS, NumberFormat, first_of, is_text, plain
+from addml.arrow import NumberFormat
 from addml.preprocessing.profile import EPOCH
 from addml.text import shortened
 
 BINS = 20
-SAMPLE = 200_000  # rows that quantiles are taken from
-TALLIED = 4_096  # rows of a block that are put into bins; its others count like them
+SAMPLE = 200_000  # rows used for quantiles
+TALLIED = 4_096  # rows of a block that are binned; their counts are scaled up to the block
 
 
 @dataclass(frozen=True)
 class QuantileBins:
-    """How the numbers of a column lay in training: their range, and bins of about equal share."""
+    """The distribution of a column in training: its range, and bins of about equal share."""
 
     low: float
     middle: float
     high: float
     edges: tuple[float, ...]  # upper ends of all bins but the last, ascending
-    filled: tuple[float, ...]  # shares of the numbers in each bin
+    filled: tuple[float, ...]  # share of the numbers in each bin
     gaps: float  # share of the rows
 
     @classmethod
     def fit(cls, values: np.ndarray) -> QuantileBins:
-        """From all training values, NaN for missing values; at least one is a number."""
+        """From the training values, NaN for missing values; at least one is a number."""
         known = _known(values)
         some = slice(None) if len(known) <= SAMPLE else np.random.default_rng(0).integers(0, len(known), SAMPLE)
         sample = np.sort(known[some]).astype(np.float64)
@@ -45,7 +45,7 @@ class QuantileBins:
         counts = np.diff(ends, prepend=0, append=len(sample))
         return cls(
             float(known.min()),
-            2 * float(np.quantile(sample / 2, 0.5)),  # halves: differences of the largest numbers may overflow
+            2 * float(np.quantile(sample / 2, 0.5)),  # / 2 avoids overflow in differences of the largest numbers
             float(known.max()),
             tuple(map(float, edges)),
             tuple(map(float, counts / len(sample))),
@@ -54,36 +54,35 @@ class QuantileBins:
 
     @property
     def shares(self) -> np.ndarray:
-        """Shares of the rows in each bin, the gaps last."""
         return np.append(np.array(self.filled) * (1 - self.gaps), self.gaps)
 
     def tally(self, values: np.ndarray) -> np.ndarray:
-        """How many values fall into each bin, the gaps last; those of a large block are estimated by some of them."""
+        """The number of values in each bin, the gaps last; estimated from some rows of a large block."""
         known = _known(values)
         part = np.ascontiguousarray(known[:: max(1, len(known) // TALLIED) | 1])
         counts = np.bincount(np.searchsorted(np.array(self.edges), part), minlength=len(self.edges) + 1)
         return np.append(counts * (len(known) / max(1, len(part))), len(values) - len(known))
 
     def outside(self, values: np.ndarray) -> int:
-        """How many values lie beyond the training range by more than its length."""
-        known, reach = _known(values), self.high - self.low
-        return int(np.count_nonzero((known < self.low - reach) | (known > self.high + reach)))
+        """The number of values farther outside the training range than its length."""
+        known, length = _known(values), self.high - self.low
+        return int(np.count_nonzero((known < self.low - length) | (known > self.high + length)))
 
 
 def _known(values: np.ndarray) -> np.ndarray:
-    """What is neither a gap nor a text."""
-    known = np.isfinite(values) if values.dtype.kind == "f" else np.ones(1, bool)
+    """The values that are neither gaps nor texts."""
+    known = np.isfinite(values)
     return values if known.all() else values[known]
 
 
-# What every fitted column offers -----------------------------------------------------------------------------
-RARE = 0.02  # of the rows; what is at least as rare as this begins to stand out
+# The interface of fitted columns -----------------------------------------------------------------------------
+RARE = 0.02  # share of the rows below which a value begins to stand out
 HALF = 2.0  # scale of a 0/1 feature of a category: two different values lie half a squared deviation apart
-TEXT = math.inf  # what `read` gives for a text in a column of numbers, in which no infinity is allowed
+TEXT = math.inf  # a text in a number column, which holds no infinity of its own
 
 
 class CellError(ValueError):
-    """A cell that does not fit its column. Whoever cut the rows out of a larger table may add to `row`."""
+    """A cell that does not fit its column; callers that passed a slice of a table add its start to `row`."""
 
     def __init__(self, column: str, row: int, problem: str) -> None:
         super().__init__(column, row, problem)
@@ -94,7 +93,7 @@ class CellError(ValueError):
 
 
 class Column:
-    """One fitted column: how its values become features, and how they lay in training."""
+    """A fitted column: turns values into features and knows their distribution in training."""
 
     name: str
     kind: ClassVar[str]  # "number", "boolean", "date" or "category"
@@ -102,7 +101,7 @@ class Column:
 
     @property
     def specs(self) -> list[tuple[str, float, float]]:
-        """Of each feature its name, what to divide it by, NaN for its deviation in training, and its ordinary value."""
+        """The name, scale and typical value of each feature; a scale of NaN stands for its deviation in training."""
         raise NotImplementedError
 
     @property
@@ -111,7 +110,7 @@ class Column:
 
     @property
     def table(self) -> np.ndarray | None:
-        """Where the values are codes, the features of each code (codes, features)."""
+        """The features of each code (codes, features), if the values are codes."""
         return None
 
     @property
@@ -128,46 +127,56 @@ class Column:
         raise NotImplementedError
 
     def tally(self, values: np.ndarray) -> np.ndarray:
-        """How many of the values fall into each bin, the gaps last."""
+        """The number of values in each bin, the gaps last."""
         return self.spread.tally(values)
 
-    def strange(self, values: np.ndarray) -> int:
-        """How many values lie far outside the training range, or were not seen in training."""
+    def novel(self, values: np.ndarray) -> int:
+        """The number of values far outside the training range, or unseen in training."""
         return self.spread.outside(values)
 
 
-def rarity(share: np.ndarray | float) -> np.ndarray:
-    """How far a value stands out that is as rare as `share`, in deviations: 0 from RARE on, then with the logarithm.
+def one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """The column in one chunk, which is faster to read than many small ones."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    joined = column.unify_dictionaries().combine_chunks()
+    return joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
 
-    A share is that of all values at least as rare, a tail as of a p-value: where most values are rare, none stands out.
+
+def rarity(share: np.ndarray | float) -> np.ndarray:
+    """How far a rare value stands out, in deviations: 0 from RARE on, below it growing with the logarithm.
+
+    `share` is that of all values at least as rare, a tail as of a p-value: if most values are rare, none stands out.
     """
     return np.log(RARE / np.clip(share, 1e-300, RARE))
 
 
 def flag_distance(share: np.ndarray | float) -> np.ndarray:
-    """How far a missing value lies from a known one, in deviations, where this share of the rows has none.
+    """The distance between a missing value and a known one, in deviations, if this share of the rows is missing.
 
-    As far as false from true, and farther where it is rare.
+    It is the distance between false and true, or more if gaps are rare.
     """
     return np.asarray(np.maximum(math.sqrt(2) / HALF, rarity(share)))
 
 
 # Numbers ------------------------------------------------------------------------------------------------------
-BEYOND = 10.0  # lengths of the training range: how far outside a text lies where training had none
+BEYOND = 10.0  # lengths of the training range between it and a text, if training had no text
 LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True)
 class NumberColumn(Column):
-    """A column of numbers, taken as they are.
+    """A column of numbers.
 
-    A text among them is a missing value and sets a flag, on the scale of the flag of a gap. Where training had no text
-    there is no such flag: then it counts as a number far outside the training range.
+    A text among them is a missing value and sets a flag, on the scale of the flag of a gap. If training had no text,
+    there is no such flag, and a text counts as a number far outside the training range.
     """
 
     name: str
     spread: QuantileBins
-    written: NumberFormat | None = None  # where training had them as text
+    written: NumberFormat | None = None  # if training had them as text
     texts: float = 0.0  # share of the training rows with another text
     below: bool = False  # whether a text counts as a low number
 
@@ -175,13 +184,13 @@ class NumberColumn(Column):
 
     @property
     def specs(self) -> list[tuple[str, float, float]]:
-        """The number; a flag of texts, on the scale of that of a gap in a column that has no others."""
+        """The number, and a flag for texts if training had some."""
         number = (self.name, math.nan, self.spread.middle)
         return [number, (f"{self.name} (text)", 1 / float(flag_distance(self.texts)), 0.0)] if self.texts else [number]
 
     @property
     def outside(self) -> float:
-        """The number that a text counts as where training had none."""
+        """The number that a text counts as if training had none."""
         low, high = self.spread.low, self.spread.high
         away = BEYOND * ((high - low) or 1.0)
         return max(-LARGEST, low - away) if self.below else min(high + away, LARGEST)
@@ -199,23 +208,24 @@ class NumberColumn(Column):
 
 
 def read_numbers(column: pa.Array, name: str, written: NumberFormat | None) -> np.ndarray:
-    """Numbers of whatever type, NaN for missing values, TEXT for other texts."""
-    column = plain(column)
-    if pa.types.is_dictionary(column.type):
-        return _read_once(column, partial(read_numbers, name=name, written=written))
-    if is_text(column.type):
-        values, wrong = arrow.parse_numbers(column, written or PLAIN_NUMBERS)
+    """Numbers from a column of any type, NaN for missing values, TEXT for other texts."""
+    column = arrow.plain(column)
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _read_dictionary(column, partial(read_numbers, name=name, written=written))
+    if arrow.is_text(kind):
+        values, wrong = arrow.parse_numbers(column, written or arrow.PLAIN_NUMBERS)
         refuse_infinity(values, name)
         values[wrong] = TEXT
         return values
-    if arrow.is_numeric(column.type) or pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
+    if arrow.is_numeric(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
         refuse_infinity(values := arrow.as_numbers(column), name)
         return values
-    raise ValueError(f"column {name!r} is now of type {column.type}; give numbers, as in training")
+    raise ValueError(f"column {name!r} is now of type {kind}; give numbers, as in training")
 
 
-def _read_once(column: pa.DictionaryArray, read: Callable[[pa.Array], np.ndarray]) -> np.ndarray:
-    """Read a dictionary's entries once for all rows; row by row where one is wrong, so that an error has its row."""
+def _read_dictionary(column: pa.DictionaryArray, read: Callable[[pa.Array], np.ndarray]) -> np.ndarray:
+    """Read each entry once for all rows; if one is wrong, read row by row so that the error names a row."""
     try:
         return arrow.taken(column, read(column.dictionary).astype(np.float64), np.nan)
     except ValueError:
@@ -223,63 +233,65 @@ def _read_once(column: pa.DictionaryArray, read: Callable[[pa.Array], np.ndarray
 
 
 def refuse_infinity(values: np.ndarray, name: str) -> None:
-    """An infinity is no number to learn from."""
-    if values.dtype.kind != "f":
-        return
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = values.sum(dtype=np.float64)
-    if not np.isfinite(total) and (row := first_of(np.isinf(values))) is not None:
+    if (row := arrow.first_of(np.isinf(values))) is not None:
         raise CellError(name, row + 1, f"is {values[row]}; leave it empty or give a finite number")
 
 
-# Dates and times: when, at what hour, on which day of the week, in which season ------------------------------
+# Dates and times: the moment, the hour, the day of the week, the season --------------------------------------
 YEAR = 365.2425
-SEASONS_FROM = 60  # days between first and last, under which the season is only the date again
+SEASONS_FROM = 60  # days between first and last; over a shorter range the season only repeats the date
 TIME, WEEKEND = "time", "weekend"
-CYCLES = {"hour": 1440, "weekday": 7, "season": 366}  # steps of a minute or a day: fine enough for tables of waves
-UNIFORM = math.sqrt(0.5)  # the deviation of a wave over a cycle whose steps are equally common
-WAVES = {"sin": np.sin, "cos": np.cos}
-PARTS = (TIME, *(f"{cycle} {wave}" for cycle in CYCLES for wave in WAVES), WEEKEND)
+CYCLES = {"hour": 1440, "weekday": 7, "season": 366}  # steps: minutes or days
+UNIFORM = math.sqrt(0.5)  # the deviation of a sine over a cycle whose steps are equally common
+TABLES = {  # part -> its value at each step of its cycle
+    f"{cycle} {name}": wave(np.arange(steps) * (2 * math.pi / steps))
+    for cycle, steps in CYCLES.items()
+    for name, wave in (("sin", np.sin), ("cos", np.cos))
+} | {WEEKEND: np.array([0.0] * 5 + [1.0] * 2)}
+PARTS = (TIME, *TABLES)
 
 
 @dataclass(frozen=True)
 class DateColumn(Column):
-    """A column of dates, or of times of the day alone (`clock`)."""
+    """A column of dates, or of times of the day (`clock`)."""
 
     name: str
-    parts: tuple[str, ...]  # of PARTS: the first, and those that differed between training rows
-    means: tuple[float, ...]  # of the parts in training, which gaps take in all but the first
+    parts: tuple[str, ...]  # of PARTS: the first, and the others that vary in training
+    means: tuple[float, ...]  # of the parts in training; gaps take them in all parts but the first
     spread: QuantileBins  # in days since 1970
-    zone: str | None = None  # whose clock dates with a zone are read on; None where training had none
-    form: str | None = None  # of FORMS, where training had text
-    slips: bool = False  # whether training held text that is no date; else such text is an error
+    zone: str | None = None  # time zone in which dates with a zone are read; None if training had none
+    form: str | None = None  # of FORMS, if training had text
+    slips: bool = False  # whether training had texts that are no dates; else they are an error
 
     kind = "date"
 
     @classmethod
     def fit(cls, name: str, days: np.ndarray, clock: bool, **reading: Any) -> DateColumn:
-        """From days since 1970, NaN for missing values, of at least two different moments."""
+        """From days since 1970, NaN for missing values, with at least two different moments."""
         spread = QuantileBins.fit(days)
         known = days[~np.isnan(days)]
-        seasons = spread.high - spread.low > SEASONS_FROM
-        parts = [part for part in PARTS if seasons or not part.startswith("season")]
-        parts = [part for part in PARTS if part.startswith("hour")] if clock else parts
+        if clock:
+            parts = [part for part in PARTS if part.startswith("hour")]
+        else:
+            seasons = spread.high - spread.low > SEASONS_FROM
+            parts = [part for part in PARTS if seasons or not part.startswith("season")]
         values = np.empty((len(known), len(parts)), order="F")
         write_parts(parts, known, spread.middle, values)
-        varied = np.ptp(values, axis=0) > 1e-9
-        varied[0] = True
-        means = tuple(map(float, values.mean(axis=0)[varied]))
-        return cls(name, tuple(part for part, one in zip(parts, varied, strict=True) if one), means, spread, **reading)
+        varies = np.ptp(values, axis=0) > 1e-9
+        varies[0] = True
+        means = tuple(map(float, values.mean(axis=0)[varies]))
+        return cls(name, tuple(compress(parts, varies)), means, spread, **reading)
 
-    clock = property(lambda self: TIME not in self.parts)  # whether these are times of the day alone
+    clock = property(lambda self: TIME not in self.parts)
 
     @property
     def specs(self) -> list[tuple[str, float, float]]:
-        """The column itself, then its parts."""
-        # Scales are deviations in training, but for the weekday, which is derived and must not outweigh what was
-        # measured: by its deviation a day that 2 % of the rows have would lie seven deviations out. Its waves are
-        # scaled as if all days were equally common, and the weekend lies as far from other days as a missing value
-        # from a known one.
+        """The date, then its other parts.
+
+        Scales are deviations in training, except for weekdays, which must not outweigh what was measured: by its
+        deviation, a day with 2 % of the rows would lie seven deviations out. Their waves are scaled as if all days were
+        equally common, and a weekend lies as far from other days as a missing value from a known one.
+        """
         weekends = dict(zip(self.parts, self.means, strict=True)).get(WEEKEND, 0.5)
         own = {"weekday sin": UNIFORM, "weekday cos": UNIFORM}
         own[WEEKEND] = 1 / float(flag_distance(min(weekends, 1 - weekends)))
@@ -290,14 +302,14 @@ class DateColumn(Column):
 
     def read(self, column: pa.Array) -> np.ndarray:
         """Days since 1970, NaN for missing values; a time of the day is part of a day."""
-        days = self._days(plain(column))
+        days = self._days(arrow.plain(column))
         return days - np.floor(days) if self.clock else days
 
     def _days(self, column: pa.Array) -> np.ndarray:
         kind = column.type
         if pa.types.is_dictionary(kind):
-            return _read_once(column, self._days)
-        if is_text(kind):
+            return _read_dictionary(column, self._days)
+        if arrow.is_text(kind):
             return self._from_text(column)
         if pa.types.is_null(kind):
             return np.full(len(column), np.nan)
@@ -309,60 +321,50 @@ class DateColumn(Column):
         days = arrow.parse_dates(column, self.form or ("clock" if self.clock else "iso"), self.zone)
         if self.slips or not (missing := np.isnan(days)).any():
             return days
-        wrong = missing & ~np.asarray(pc.equal(pc.utf8_trim_whitespace(column), "").fill_null(True))
-        if (row := first_of(wrong)) is not None:
+        wrong = missing & ~arrow.are_blank(column)
+        if (row := arrow.first_of(wrong)) is not None:
             value, form = shortened(repr(column[row].as_py())), self.form or "ISO 8601"
             problem = f"is {value}, but all its values were dates in training ({form})"
             raise CellError(self.name, row + 1, f"{problem}; correct it or leave it empty")
         return days
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
-        """The parts; a gap is one in the first and the mean in the others, so that it is flagged once."""
+        """Write the parts; a gap is NaN in the first and the mean in the others, so that it is flagged once."""
         gaps = np.isnan(values)
-        known = np.where(gaps, self.spread.middle, values) if gaps.any() else values
-        write_parts(self.parts, known, self.spread.middle, out)
-        if known is not values:
+        write_parts(self.parts, np.where(gaps, self.spread.middle, values), self.spread.middle, out)
+        if gaps.any():
             out[gaps, 0] = np.nan
             out[gaps, 1:] = self.means[1:]
 
     def shown(self, days: float) -> str:
-        """The moment as ISO 8601 text, to the minute or to the day as in training."""
+        """The moment as ISO 8601 text, to the minute or the day as in training."""
         try:
             moment = EPOCH + timedelta(minutes=round(days * 1440))
-        except OverflowError:  # beyond the year 9999
+        except OverflowError:  # after the year 9999
             return f"{days:,.0f} days after 1970"
         if self.clock:
             return f"{moment:%H:%M}"
         return moment.isoformat(" ", "minutes") if "hour sin" in self.parts else moment.date().isoformat()
 
 
-@lru_cache
-def _table(part: str) -> tuple[str, np.ndarray]:
-    """The cycle of a part, and the part at each step of the cycle."""
-    if part == WEEKEND:
-        return "weekday", np.array([0.0] * 5 + [1.0] * 2)
-    cycle, wave = part.split()
-    return cycle, WAVES[wave](np.arange(CYCLES[cycle]) * (2 * math.pi / CYCLES[cycle]))
-
-
 def _steps(cycle: str, days: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """Where in a cycle the moments are; 1970 began on a Thursday."""
+    """The steps of a cycle at which the moments are; `whole` are their days without the time."""
     if cycle == "hour":
-        return np.asarray((days - whole) * CYCLES[cycle] + 1e-6).astype(np.int32)  # 10:00 is not 9:59 by rounding
+        return np.asarray((days - whole) * CYCLES[cycle] + 1e-6).astype(np.int32)  # so that 10:00 is not 9:59
     if cycle == "weekday":
-        return np.asarray((whole.astype(np.int64) + 3) % 7)
+        return np.asarray((whole.astype(np.int64) + 3) % 7)  # 1970 began on a Thursday
     years = whole / YEAR
     return ((years - np.floor(years)) * CYCLES[cycle]).astype(np.int32)
 
 
 def write_parts(parts: Sequence[str], days: np.ndarray, middle: float, out: np.ndarray) -> None:
-    """Write parts of moments, none a gap, into out (n, parts)."""
+    """Write the parts of days without gaps into out (n, parts)."""
     whole, steps = np.floor(days), dict[str, np.ndarray]()
     for position, part in enumerate(parts):
         if part == TIME:
             np.subtract(days, middle, out=out[:, position])
             continue
-        cycle, table = _table(part)
+        cycle = "weekday" if part == WEEKEND else part.split()[0]
         if cycle not in steps:
             steps[cycle] = _steps(cycle, days, whole)
-        out[:, position] = table.take(steps[cycle], mode="clip")
+        out[:, position] = TABLES[part].take(steps[cycle], mode="clip")

@@ -1,4 +1,4 @@
-"""From a table of numbers with gaps to standardised float32 rows."""
+"""Standardised float32 features from numbers with gaps."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from addml.arrays import column_medians
 NEW_GAPS = "missing values in columns that had none in training took the median"
 COLUMNS_AT_ONCE = 64
 ROWS_AT_ONCE = 16384
-FARTHEST = 1e9  # deviations; what lies farther is as far as anything, and float32 products stay finite
-ROUNDING = 1e-9  # of what a column varies by
-KNEE = 5.0  # deviations from which robust features grow like a logarithm
-SIGN = np.int32(-(2**31))  # the bit of it in a float32
-NORMAL_QUARTILES = 1.3489795003921634  # their distance, in deviations of a normal law
+FARTHEST = 1e9  # deviations; farther values are clipped, so that float32 products stay finite
+ROUNDING = 1e-9  # relative variation below which a column counts as constant
+KNEE = 5.0  # deviations beyond which robust features grow logarithmically
+SIGN = np.int32(-(2**31))  # the sign bit of a float32
+NORMAL_QUARTILES = 1.3489795003921634  # interquartile range of a normal distribution, in deviations
 
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """How columns become features: gaps take the training median and a flag, then all is standardised.
+    """The scaling: gaps take the training median and set a flag, then every column is standardised.
 
-    Standard features are measured from the mean in deviations. Robust ones are measured from the median in distances of
-    the quartiles, which strange rows do not stretch, and bend beyond the knee: in a column with a heavy tail a value a
-    thousand deviations out is far, and does not make everything else look alike. Networks want columns that vary alike,
-    so that what is bent is then standardised; `reach` says how far each column went before that.
+    Standard features are deviations from the mean. Robust ones are distances from the median in interquartile ranges,
+    which outliers do not stretch, and are bent beyond the knee: in a heavy-tailed column a value a thousand deviations
+    out stays far, but does not make all other values look alike. Networks want columns of equal variance, so bent
+    features are standardised once more by `shift` and `reach`.
     """
 
     median: np.ndarray  # (d,)
-    gaps: np.ndarray  # columns that had gaps in training, each with a flag of its own behind the columns
+    gaps: np.ndarray  # columns with gaps in training, each with a flag behind the columns
     mean: np.ndarray  # (d + flags,)
-    scale: np.ndarray  # (d + flags,), 1 where a column is constant
-    sides: np.ndarray  # (d,): 1 where only high values matter, -1 where only low ones, else 0
-    knee: np.ndarray  # (1,): where features bend, 0 where they do not
-    shift: np.ndarray  # (d + flags,): the mean of a bent feature
-    reach: np.ndarray  # (d + flags,): its deviation, 1 where it is constant or not bent
+    scale: np.ndarray  # (d + flags,), 1 for constant columns
+    sides: np.ndarray  # (d,): 1 if only high values matter, -1 if only low ones, else 0
+    knee: np.ndarray  # (1,): where features bend, 0 if they do not
+    shift: np.ndarray  # (d + flags,): mean of a bent feature
+    reach: np.ndarray  # (d + flags,): its deviation, 1 if it is constant or not bent
 
     @classmethod
     def fit(cls, X: np.ndarray, sides: np.ndarray | None = None, *, robust: bool = False) -> Features:
-        """Learn medians, and means and deviations or what is robust in their place, from X (n, d)."""
+        """Learn from X (n, d): medians, with means and deviations or their robust counterparts."""
         sides = np.zeros(X.shape[1], np.int64) if sides is None else sides
         blocks = [slice(start, start + COLUMNS_AT_ONCE) for start in range(0, X.shape[1], COLUMNS_AT_ONCE)]
         parts = [_statistics(X[:, block], sides[block], robust) for block in blocks]
@@ -48,12 +48,12 @@ class Features:
         deviation = np.sqrt(share[gaps] * (1 - share[gaps]))
         flags = np.where(deviation > 0, deviation, 1.0)
         mean, scale = np.concatenate([mean, share[gaps]]), np.concatenate([scale, flags])
-        nothing = np.zeros(len(mean))
-        features = cls(median, gaps, mean, scale, sides, np.array([KNEE if robust else 0.0]), nothing, nothing + 1)
+        shift, reach = np.zeros(len(mean)), np.ones(len(mean))
+        features = cls(median, gaps, mean, scale, sides, np.array([KNEE if robust else 0.0]), shift, reach)
         return features._standardised(X) if robust else features
 
     def _standardised(self, X: np.ndarray) -> Features:
-        """The features whose columns vary alike over X after they were bent; flags of gaps stay as they are."""
+        """Features whose bent columns have equal variance over X; flags of gaps do not change."""
         total, squares = np.zeros(self.width), np.zeros(self.width)
         for start in range(0, len(X), ROWS_AT_ONCE):
             bent = self.transform(X[start : start + ROWS_AT_ONCE]).astype(np.float64, order="C")  # as in _statistics
@@ -65,28 +65,27 @@ class Features:
         return replace(self, shift=np.where(varies, shift, 0.0), reach=np.where(varies, reach, 1.0))
 
     def with_scales(self, scale: np.ndarray, chosen: np.ndarray) -> Features:
-        """The features with these scales where they are chosen, which are then not standardised again."""
+        """Features with other scales for the chosen ones, which are not standardised again."""
         shift, reach = np.where(chosen, 0.0, self.shift), np.where(chosen, 1.0, self.reach)
         return replace(self, scale=np.where(chosen, scale, self.scale), shift=shift, reach=reach)
 
     def refined(self, mean: np.ndarray, deviation: np.ndarray, gaps: np.ndarray) -> Features:
-        """These features, which a sample gave, standardised anew by their means and deviations over all rows.
+        """The features of a sample, standardised again by their means and deviations over all rows.
 
-        `gaps` are the shares of gaps over all rows, of the columns that have some.
+        `gaps` are the shares of gaps over all rows, in the columns that have some.
         """
         columns = len(self.median)
         varies = (deviation > ROUNDING) & (np.arange(self.width) < columns)
         mean, deviation = np.where(varies, mean, 0.0), np.where(varies, deviation, 1.0)
-        spread = np.sqrt(gaps * (1 - gaps))
         if self.knee[0]:
             own = replace(self, shift=self.shift + self.reach * mean, reach=self.reach * deviation)
         else:
             own = replace(self, mean=self.mean + self.scale * mean, scale=self.scale * deviation)
-        flags = np.concatenate([own.mean[:columns], gaps]), np.concatenate([own.scale[:columns], spread])
-        return replace(own, mean=flags[0], scale=np.where(flags[1] > 0, flags[1], 1.0))
+        scale = np.concatenate([own.scale[:columns], np.sqrt(gaps * (1 - gaps))])
+        return replace(own, mean=np.concatenate([own.mean[:columns], gaps]), scale=np.where(scale > 0, scale, 1.0))
 
     def spread(self, column: np.ndarray) -> Features:
-        """The features of rows in which each number, as those of a channel, is one of these columns: no gaps."""
+        """The features of rows of numbers, each of which belongs to one `column` of these features; none has gaps."""
         if len(self.gaps):
             raise ValueError(f"columns {self.gaps.tolist()} have missing values; fill them first")
         own = {name: getattr(self, name)[column] for name in ("median", "mean", "scale", "sides", "shift", "reach")}
@@ -94,18 +93,18 @@ class Features:
 
     @property
     def is_robust(self) -> bool:
-        """Whether they are measured in distances of quartiles: such features are standardised once more."""
+        """Whether the features are robust, which are standardised twice."""
         return bool(self.knee[0]) and bool((self.reach != 1).any() or (self.shift != 0).any())
 
     width = property(lambda self: len(self.mean))
 
     @property
     def empty(self) -> np.ndarray:
-        """Columns that had nothing but gaps in training."""
+        """Columns with nothing but gaps in training."""
         return np.asarray(self.gaps[self.mean[len(self.median) :] == 1])
 
-    def of(self, columns: np.ndarray) -> tuple[Features, np.ndarray]:
-        """The features of some columns alone, in ascending order, and their places among all features."""
+    def select(self, columns: np.ndarray) -> tuple[Features, np.ndarray]:
+        """The features of some columns, ascending, and their places among all features."""
         flags = np.flatnonzero(np.isin(self.gaps, columns))
         places = np.concatenate([columns, len(self.median) + flags])
         gaps = np.searchsorted(columns, self.gaps[flags])
@@ -113,11 +112,11 @@ class Features:
         return replace(self, median=self.median[columns], gaps=gaps, sides=self.sides[columns], **wide), places
 
     def transform(self, X: np.ndarray) -> np.ndarray:
-        """X (n, d) as float32 features (n, width); a value over a billion deviations out counts as that far."""
+        """X (n, d) as float32 features (n, width), clipped at FARTHEST deviations."""
         columns = X.shape[1]
         values = np.empty((len(X), self.width), order="F" if X.flags.f_contiguous else "C")
         with np.errstate(over="ignore", invalid="ignore"):
-            values[:, :columns] = X  # a copy and then in place: faster than subtracting across types
+            values[:, :columns] = X  # copying first is faster than subtracting across types
             _fold(values[:, :columns], self.sides, self.median)
             values[:, :columns] -= self.mean[:columns]
             values[:, columns:] = -self.mean[columns:]
@@ -134,7 +133,7 @@ class Features:
         return features
 
     def _mend(self, X: np.ndarray, values: np.ndarray) -> None:
-        """Fill gaps, and divide before subtracting where a difference is beyond float64; in the columns with such."""
+        """In columns that are not finite, fill gaps, and divide before subtracting where a difference overflows."""
         columns = X.shape[1]
         mean, scale = self.mean[:columns], self.scale[:columns]
         for column in np.flatnonzero(~np.isfinite(values[:, :columns].sum(axis=0))):
@@ -147,53 +146,52 @@ class Features:
 
     def new_gaps(self, X: np.ndarray) -> np.ndarray:
         """Columns of X with gaps that had none in training."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            if X.dtype.kind != "f" or np.isfinite(X.sum()):
-                return np.empty(0, np.int64)
-        return np.setdiff1d(np.flatnonzero(np.isnan(X).any(axis=0)), self.gaps)
+        missing = np.isnan(X).any(axis=0)
+        missing[self.gaps] = False
+        return np.flatnonzero(missing)
 
 
 def bend(features: np.ndarray, knee: np.float32) -> None:
-    """Features f in place as sign(f) k log(1 + |f| / k): what is small stays as it is, what is large grows slowly."""
+    """Replace features f by sign(f) k log(1 + |f| / k): small ones hardly change, large ones grow slowly."""
     size = np.abs(features)
     size /= knee
     np.log1p(size, out=size)
     size *= knee
     bits = features.view(np.int32)
-    bits &= SIGN  # by hand, which is four times as fast as `copysign`
+    bits &= SIGN  # four times as fast as `copysign`
     bits |= size.view(np.int32)
 
 
 def _fold(X: np.ndarray, sides: np.ndarray, median: np.ndarray) -> None:
-    """Put the median in place of values on the side that does not matter, in place."""
+    """Replace values on the side that does not matter by the median, in place; gaps remain."""
     for column in np.flatnonzero(sides):
         keep = np.maximum if sides[column] > 0 else np.minimum
-        keep(X[:, column], median[column], out=X[:, column])  # a gap stays a gap
+        keep(X[:, column], median[column], out=X[:, column])
 
 
 def _statistics(X: np.ndarray, sides: np.ndarray, robust: bool) -> tuple[np.ndarray, ...]:
     """Median, mean, deviation and share of gaps of each column, gaps filled by the median.
 
-    Where robust, the median stands for the mean, and the distance of the quartiles for the deviation unless it is 0.
+    If robust, the median replaces the mean, and the interquartile range, unless it is 0, the deviation.
     """
-    X = np.array(X, np.float64, order="C")  # sums round alike whatever the order in memory
+    X = np.array(X, np.float64, order="C")  # so that sums do not depend on the memory layout of X
     missing = np.isnan(X)
-    share, median = missing.mean(axis=0), 2 * column_medians(X / 2)  # halves: the sum of two may overflow
+    share, median = missing.mean(axis=0), 2 * column_medians(X / 2)  # / 2: the sum of two values may overflow
     for column in np.flatnonzero(share > 0):
         known = X[~missing[:, column], column]
         median[column] = 2 * np.median(known / 2) if len(known) else 0.0
         X[missing[:, column], column] = median[column]
     _fold(X, sides, median)
     low, high = X.min(axis=0), X.max(axis=0)
-    largest = np.maximum(np.maximum(-low, high), np.finfo(float).tiny)  # values around 1e200 must not overflow
+    largest = np.maximum(np.maximum(-low, high), np.finfo(float).tiny)  # squares of values around 1e200 overflow
     X /= largest
     mean, scale = X.mean(axis=0), X.std(axis=0)
     constant = low == high
     if robust:
         low_tenth, first, third, high_tenth = np.quantile(X, [0.1, 0.25, 0.75, 0.9], axis=0)
-        varies = third - first > ROUNDING * (high_tenth - low_tenth)  # a far value stretches the deviation, not these
+        varies = third - first > ROUNDING * (high_tenth - low_tenth)  # outliers stretch the deviation, not quantiles
         mean, scale = median / largest, np.where(varies, (third - first) / NORMAL_QUARTILES, scale)
-    with np.errstate(over="ignore"):  # the quartiles of the largest numbers are farther apart than any number
+    with np.errstate(over="ignore"):  # the interquartile range of the largest numbers overflows
         scale = np.minimum(scale * largest, np.finfo(float).max)
     mean, scale = np.where(constant, low, mean * largest), np.where(constant, 1.0, scale)
     return median, mean, np.where(scale > 0, scale, 1.0), share

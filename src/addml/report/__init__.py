@@ -1,4 +1,4 @@
-"""Findings as one self-contained HTML file, or as Markdown, with or without raw values."""
+"""Reports: findings as one self-contained HTML file or as Markdown, with or without raw values."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def write_report(
     redact: bool = False,
     format: Literal["html", "md"] | None = None,
 ) -> Path:
-    """Write a report to one file; without a format the ending of its name decides, HTML by default."""
+    """Write a report to one file. Default format: by the file's ending, HTML for unknown ones."""
     target = Path(os.path.expanduser(path))
     chosen = format or FORMATS.get(target.suffix.lower(), "html")
     if chosen not in FORMATS.values():
@@ -49,19 +49,19 @@ def write_report(
 
 
 def _link(file: str | None, folder: Path) -> str | None:
-    """A file as a link from a page in the folder, so that both can move together."""
+    """A relative link to a file, so that it can move together with the report in this folder."""
     try:
         return None if file is None else quote(Path(os.path.relpath(file, folder)).as_posix())
-    except ValueError:  # on another drive
+    except ValueError:  # a different drive
         return None
 
 
 def redacted(findings: Findings) -> Findings:
-    """The same findings without raw values, ids, usual values and images, also within sentences."""
+    """The findings without raw values, ids, usual values and images, which are also removed from sentences."""
     usual = {one.column: one for one in findings.usual}
     scrub, track = _scrubber(findings), findings.track
     hidden = {"anomaly_value": HIDDEN} if findings.settings.get("anomaly_value") is not None else {}
-    if track is not None:  # the scores alone; entities go by number
+    if track is not None:  # scores only; entities are numbered
         spans = enumerate(track.entities, start=1)
         entities = tuple((f"series {place}", start, stop) for place, (_, start, stop) in spans)
         track = Track(("", ""), track.scores, (), track.events, None, entities)
@@ -88,7 +88,7 @@ def redacted(findings: Findings) -> Findings:
 
 
 def _redacted_row(finding: Finding, usual: dict[str, Usual]) -> Finding:
-    """Every value becomes its position in words; the unusual ones come first."""
+    """Replace every value by its position in words, the unusual ones first."""
     places = {
         column: MISSING if cell_text(value) == MISSING else position(value, usual.get(column)).words or HIDDEN
         for column, value in finding.values.items()
@@ -102,13 +102,13 @@ def _redacted_row(finding: Finding, usual: dict[str, Usual]) -> Finding:
 
 
 def _scrubber(findings: Findings) -> Callable[[Any], Any]:
-    """Hides quoted text, constants, and every known raw value that is a word of its own, in text or structures."""
+    """A function that hides quoted text, constants and known raw values, in text or in structures of text."""
     sources = [*findings.notes, dict(findings.left_out), findings.settings, findings.evaluation, *findings.drift]
     text = str(sources)
     cells = [value for one in findings.ranked[:MAX_ROWS] for value in (*one.ids.values(), *one.values.values())]
     raw = {form for value in cells if cell_text(value) != MISSING for form in (cell_text(value), str(value))}
     raw |= {name for one in findings.usual for name, _ in one.common}
-    # Shorter ones are more likely a count or a letter.
+    # A shorter value is more likely a count or a letter of the sentence.
     long = {value for value in raw if len(value) >= 4 or (len(value) >= 2 and not value.isdigit())}
     known = {value for value in long if repr(value)[1:-1] in text} - set(findings.columns)
     longest_first = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))

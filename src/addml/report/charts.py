@@ -1,4 +1,4 @@
-"""Charts: numbers that the page's script draws, and drawings of series as SVG; small, however many rows there are."""
+"""Data of the charts that the page's script draws, and SVG drawings of series; small for any number of rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from addml.findings import EventPicture, Findings, Track
 from addml.report.html import Html, el, json_text
-from addml.report.summary import MAX_ROWS, score_format
 from addml.text import number, one_line
 
 MAX_BINS = 60
@@ -18,55 +17,35 @@ MIN_BINS = 12
 MAX_EPOCHS = 400
 MAX_MEMBERS = 50
 MAX_CURVE_POINTS = 400
-MAX_SERIES_POINTS = 800  # of one line; each stands for the minimum and maximum of some steps
+MAX_SERIES_POINTS = 800  # of one line; each is the minimum and maximum of a stretch of steps
 MAX_EVENTS = 500  # shaded in a series, the highest ranked ones
-LOG_RATIO = 40  # highest bar to lower quartile, from which the short bars need a logarithmic scale
-TAIL = 12  # scores farther from the median than so many spreads are counted in the outermost bar
-PANELS = {"train_loss": "Training loss", "validation_loss": "Validation loss", "rows_kept": "Rows kept"}
+LOG_RATIO = 40  # of the highest bar to the lower quartile: from here on the scale is logarithmic
+TAIL = 12  # spreads from the median: scores farther away are counted in the outermost bar
+PANELS = {"train_loss": "Training loss", "validation_loss": "Validation loss", "rows_kept": "{noun} kept"}
 CURVES = {
-    "roc": ("ROC curve", "fpr", "tpr", "Share of normal rows flagged", "Share of anomalies found"),
+    "roc": ("ROC curve", "fpr", "tpr", "Share of normal {noun} flagged", "Share of anomalies found"),
     "pr": ("Precision and recall", "recall", "precision", "Recall", "Precision"),
 }
 WIDTH, PANEL_HEIGHT, PANEL_GAP, AXIS_HEIGHT = 1000, 90, 26, 24  # of a drawn series
-KNOTS = 64  # points of the axis that zooming goes by
+KNOTS = 64  # points of the time axis that the page interpolates when zooming
 
-Panel = tuple[str, np.ndarray, np.ndarray | None]  # name, values, and (3, steps): ends and middle of what was expected
+Panel = tuple[str, np.ndarray, np.ndarray | None]  # name, values (steps,), expected band (3, steps): low, median, high
 
 
 def chart_data(findings: Findings) -> dict[str, Any]:
-    """The numbers of all charts for the script of the page."""
-    show = score_format(findings)
-    ranked = [
-        {
-            "row": one.row,
-            "rank": one.rank,
-            "score": show(one.score),
-            "anomaly": one.is_anomaly,
-            "why": [one_line(reason.words, 90) for reason in one.reasons[:3]],
-        }
-        for one in findings.ranked[:MAX_ROWS]
-    ]
+    """The data of all charts, for the page's script."""
     found = histogram(findings.scores, findings.threshold)
-    scores = found and {
-        "edges": _numbers(found.edges, 10),
-        "counts": found.counts.tolist(),
-        "first": found.first_anomalous,
-        "below": found.below,
-        "above": found.above,
-        "log": found.log,
-    }
     return {
         "threshold": finite(findings.threshold, 10),
         "noun": findings.noun,
-        "scores": scores,
+        "scores": found and found._asdict() | {"edges": _numbers(found.edges, 10), "counts": found.counts.tolist()},
         "training": training(findings),
         "curves": curves(findings),
-        "ranked": ranked,
     }
 
 
 class Histogram(NamedTuple):
-    """Counts of scores in bins; the threshold is an edge, so no bar mixes flagged and normal rows."""
+    """Counts of scores in bins. The threshold is an edge, so that no bar mixes flagged and normal rows."""
 
     edges: np.ndarray  # (k + 1,)
     counts: np.ndarray  # (k,)
@@ -74,18 +53,18 @@ class Histogram(NamedTuple):
     below: int  # rows below the first edge, counted in the first bar
     above: int  # rows above the last edge, counted in the last bar
     not_finite: int
-    log: bool  # whether the bars differ so much that they need a logarithmic scale
+    log: bool  # whether the bars need a logarithmic scale
 
 
 def histogram(scores: np.ndarray, threshold: float) -> Histogram | None:
-    """The scores in readable bins; None without a finite score."""
+    """Between MIN_BINS and MAX_BINS bins by the Freedman-Diaconis rule; None without a finite score."""
     known = np.asarray(scores, float)[np.isfinite(scores)]
     if not len(known):
         return None
     low, high = _axis_range(known, threshold)
     anchor = threshold if low <= threshold <= high else low
     quarter, three_quarters = np.percentile(known, [25, 75])
-    width = 2 * float(three_quarters - quarter) / len(known) ** (1 / 3)  # the Freedman-Diaconis rule
+    width = 2 * float(three_quarters - quarter) / len(known) ** (1 / 3)
     bins = (high - low) / width if width > 0 else MAX_BINS
     width = (high - low) / min(max(bins, MIN_BINS), MAX_BINS - 2)
     before, after = math.ceil((anchor - low) / width - 1e-9), max(1, math.ceil((high - anchor) / width - 1e-9))
@@ -95,14 +74,14 @@ def histogram(scores: np.ndarray, threshold: float) -> Histogram | None:
     place = np.searchsorted(edges, known, side="left") - 1  # intervals (low, high]: a score at the threshold is normal
     counts = np.bincount(np.clip(place, 0, len(edges) - 2), minlength=len(edges) - 1)
     first = before if anchor == threshold else (0 if threshold < low else len(counts))
-    slack = 1e-6 * width  # rounded edges may exclude the outermost score
+    slack = 1e-6 * width  # rounding may put the outermost score beyond the edge
     below, above = int((known < edges[0] - slack).sum()), int((known > edges[-1] + slack).sum())
     log = bool(counts.max() >= LOG_RATIO * max(1.0, np.percentile(counts[counts > 0], 25)))
     return Histogram(edges, counts, first, below, above, len(scores) - len(known), log)
 
 
 def _axis_range(known: np.ndarray, threshold: float) -> tuple[float, float]:
-    """The ends of the axis: the scores without extreme tails, and the threshold if it is near."""
+    """The ends of the axis: the scores without extreme tails, and the threshold unless it is far away."""
     low, high = float(known.min()), float(known.max())
     first, middle, last = np.percentile(known, [1, 50, 99])
     spread = max(middle - first, last - middle)
@@ -117,7 +96,7 @@ def _axis_range(known: np.ndarray, threshold: float) -> tuple[float, float]:
 
 
 def training(findings: Findings) -> dict[str, Any] | None:
-    """One panel per curve with the mean over members and each member; None without a history."""
+    """A panel for each curve of training, with the mean over members and each member; None without a history."""
     history = [findings.history[i] for i in thinned(len(findings.history), MAX_EPOCHS)]
     by_epoch = [{one.get("member", m): one for m, one in enumerate(entry.get("members", ()))} for entry in history]
     members = sorted({member for epoch in by_epoch for member in epoch})
@@ -127,13 +106,14 @@ def training(findings: Findings) -> dict[str, Any] | None:
         mean = [finite(entry.get(name)) for entry in history]
         lines = [[finite(epoch.get(member, {}).get(name)) for epoch in by_epoch] for member in shown]
         if any(name in entry for entry in history):
+            title = title.format(noun=f"{findings.noun.capitalize()}s")
             panels.append({"name": name, "title": title, "mean": mean, "count": len(members), "members": lines})
     epochs = [int(entry.get("epoch", i + 1)) for i, entry in enumerate(history)]
     return {"epochs": epochs, "panels": panels} if panels else None
 
 
 def thinned(count: int, most: int) -> list[int]:
-    """At most `most` of `count` positions, evenly spaced, including the first and the last."""
+    """At most `most` of `count` places, evenly spaced, with the first and the last."""
     return sorted(set(np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist())) if count else []
 
 
@@ -149,7 +129,7 @@ def _numbers(values: Any, digits: int = 4) -> list[float | None]:
 
 
 def curves(findings: Findings) -> dict[str, dict[str, Any]]:
-    """The curves of an evaluation by name; empty without one."""
+    """The curves of the evaluation by name."""
     found: dict[str, dict[str, Any]] = {}
     given = (findings.evaluation or {}).get("curves", {})
     for name, (title, x_key, y_key, x_label, y_label) in CURVES.items():
@@ -158,24 +138,28 @@ def curves(findings: Findings) -> dict[str, dict[str, Any]]:
         if points.shape[1] > 1:
             rising = points if points[0, 0] <= points[0, -1] else points[:, ::-1]
             rising = rising[:, np.argsort(rising[0], kind="stable")]
-            # At even steps along the curve, so that a steep start keeps its shape.
-            length = np.append(0.0, np.abs(np.diff(rising)).sum(axis=0).cumsum())
-            steps = np.searchsorted(length, np.linspace(0, length[-1], MAX_CURVE_POINTS))
-            is_long = rising.shape[1] > MAX_CURVE_POINTS
-            x, y = rising[:, np.unique(steps.clip(0, len(length) - 1))] if is_long else rising
+            x, y = _thinned_curve(rising) if rising.shape[1] > MAX_CURVE_POINTS else rising
+            x_label = x_label.format(noun=f"{findings.noun}s")
             found[name] = {"title": title, "x": _numbers(x), "y": _numbers(y), "x_label": x_label, "y_label": y_label}
     return found
 
 
+def _thinned_curve(points: np.ndarray) -> np.ndarray:
+    """Points (2, n) at even steps along the curve, so that a steep start keeps its shape."""
+    length = np.append(0.0, np.abs(np.diff(points)).sum(axis=0).cumsum())
+    steps = np.searchsorted(length, np.linspace(0, length[-1], MAX_CURVE_POINTS))
+    return np.asarray(points[:, np.unique(steps.clip(0, len(length) - 1))])
+
+
 def envelope(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Minimum and maximum (points,) of each stretch of a series; NaN where no step is known."""
+    """Minimum and maximum (points,) of each stretch of a series; NaN if a stretch has no finite value."""
     values = np.where(np.isfinite(values), values, np.nan)
     edges = np.linspace(0, len(values), min(len(values), MAX_SERIES_POINTS) + 1).astype(np.int64)[:-1]
     return np.fmin.reduceat(values, edges), np.fmax.reduceat(values, edges)
 
 
 def series_plot(track: Track, threshold: float, label: str, entity: int = 0) -> Html:
-    """One panel each for the scores and the channels of a series, with its events shaded."""
+    """A series, by default the first: panels for its scores and channels, with its events shaded."""
     name, start, stop = track.entities[entity] if track.entities else ("", 0, len(track.scores))
     own = slice(start, stop)
     panels: list[Panel] = [("score", track.scores[own], None)]
@@ -186,7 +170,7 @@ def series_plot(track: Track, threshold: float, label: str, entity: int = 0) -> 
 
 
 def event_plot(picture: EventPicture, label: str) -> Html:
-    """The channels responsible for an event and around it, with the band that was expected of each."""
+    """The channels responsible for an event, with the steps around it and the expected band of each."""
     return _drawing(picture.channels, [picture.span], picture.when, label)
 
 
@@ -197,7 +181,7 @@ def _drawing(
     label: str,
     threshold: float = math.nan,
 ) -> Html:
-    """Shapes that may be stretched along the axis, and texts that may not; the page's script zooms and names times."""
+    """Panels below each other. Zooming stretches the shapes but not the texts; the page's script adds the times."""
     steps, height = len(panels[0][1]), len(panels) * (PANEL_HEIGHT + PANEL_GAP)
     shapes, texts = [], []
     for start, stop in events:
@@ -205,13 +189,13 @@ def _drawing(
         shapes.append(el("rect", x=f"{x:.1f}", y=0, width=f"{width:.1f}", height=height, class_="event"))
     for place, panel in enumerate(panels):
         top = PANEL_GAP + place * (PANEL_HEIGHT + PANEL_GAP)
-        drawn, words = _drawn(panel, top, math.nan if place else threshold)
+        drawn, title = _panel(panel, top, math.nan if place else threshold)
         shapes += drawn
-        texts.append(el("text", words, x=2, y=top - 6))
+        texts.append(el("text", title, x=2, y=top - 6))
     view = {"width": WIDTH, "height": height, "viewBox": f"0 0 {WIDTH} {height}", "preserveAspectRatio": "none"}
     content = [el("svg", *shapes, class_="stretched", **view), *texts, el("g", class_="times")]
     frame: dict[str, Any] = {"viewBox": f"0 0 {WIDTH} {height + AXIS_HEIGHT}", "role": "img", "aria_label": label}
-    if when is not None:  # places along the axis from 0 to 1, their times in seconds or numbers, and which
+    if when is not None:  # places from 0 to 1, their times in seconds or numbers, and whether they are times
         places, is_time = np.unique(np.linspace(0, steps - 1, KNOTS).astype(np.int64)), when.dtype.kind == "M"
         values = when.astype("datetime64[ms]").astype(np.int64) / 1000 if is_time else when.astype(float)
         at = ((places + 0.5) / steps).round(6)
@@ -219,8 +203,8 @@ def _drawing(
     return el("svg", *content, class_="track", tabindex="0", **frame)
 
 
-def _drawn(panel: Panel, top: int, threshold: float) -> tuple[list[Html], str]:
-    """The shapes of a panel, and its name with the range of its values."""
+def _panel(panel: Panel, top: int, threshold: float) -> tuple[list[Html], str]:
+    """The shapes of a panel, and its title: the name and the range of the values."""
     name, values, band = panel
     low, high = envelope(np.asarray(values, float))
     known = np.concatenate([low, high, [threshold], [] if band is None else band.ravel()])
@@ -243,7 +227,7 @@ def _drawn(panel: Panel, top: int, threshold: float) -> tuple[list[Html], str]:
 
 
 def _outline(low: np.ndarray, high: np.ndarray, *, backwards: bool = False) -> str:
-    """A path through the minimum and maximum of each point, interrupted where nothing is known."""
+    """A path through the minimum and maximum of each point, with gaps at NaN."""
     pieces, command = [], "L" if backwards else "M"
     points = list(enumerate(zip(low.tolist(), high.tolist(), strict=True)))
     for place, (bottom, top) in reversed(points) if backwards else points:

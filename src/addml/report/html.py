@@ -1,4 +1,4 @@
-"""HTML elements with escaped content, the page they make up, and the same page as Markdown."""
+"""HTML elements with escaped content, the page made of them, and the same page as Markdown."""
 
 from __future__ import annotations
 
@@ -15,50 +15,49 @@ from typing import Any, NamedTuple
 
 SCRIPTS = ("words.js", "lines.js", "tracks.js", "rows.js", "page.js")
 LICENCE = " This file loads nothing from the network. Charts by uPlot (MIT licence, in this file)."
-UNWRITTEN = {"svg", "unseen", "eyebrow", "hint", "choice", "opener"}  # elements and classes
+NOT_IN_MARKDOWN = {"svg", "unseen", "eyebrow", "hint", "choice", "opener"}  # elements and classes
 PREFIXES = {"h1": "# ", "h2": "## ", "h3": "### ", "h4": "#### ", "summary": "#### ", "p": "", "figcaption": ""}
 SPECIAL = re.compile(r"([\\`*\[\]|~$]|(?<!\w)_|_(?!\w))|^(\s*\d+)(?=[.)](\s|$))|^\s*[-+=#](?=[-+=#\s]|$)")
 
 
 class Html(str):
-    """Text that is already markup; everything else is escaped."""
+    """Markup, which is not escaped again."""
 
     __slots__ = ()
 
 
 def escaped(value: Any) -> Html:
-    """Any value as the text of an element or of an attribute."""
+    """Any value as the content of an element or an attribute."""
     return value if isinstance(value, Html) else Html(html.escape(str(value)))
 
 
 def joined(parts: Iterable[Any], between: str = "") -> Html:
-    """Several pieces of markup or text as one."""
     return Html(between.join(map(escaped, parts)))
 
 
 def el(name: str, *children: Any, **attributes: Any) -> Html:
-    """An element; `class_` is `class`, `aria_label` is `aria-label`, None and False attributes are omitted."""
-    given = ""
+    """An element; `class_` is `class`, `aria_label` is `aria-label`, attributes that are None or False are left out."""
+    start = name
     for key, value in attributes.items():
         if value is not None and value is not False:
-            given += " " + key.rstrip("_").replace("_", "-") + ("" if value is True else f'="{escaped(value)}"')
-    return Html(f"<{name}{given}>" if name == "img" else f"<{name}{given}>{joined(children)}</{name}>")
+            start += " " + key.rstrip("_").replace("_", "-") + ("" if value is True else f'="{escaped(value)}"')
+    return Html(f"<{start}>" if name == "img" else f"<{start}>{joined(children)}</{name}>")
 
 
 def json_text(value: Any) -> Html:
-    """JSON that neither ends the script element around it nor starts another."""
+    """JSON that is safe inside a script element."""
     text = json.dumps(value, allow_nan=False, ensure_ascii=True, separators=(",", ":"))
     return Html(text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"))
 
 
 def paragraph(text: str, hint: str = "", style: str = "about") -> Html:
-    """Running text, and how to read or use what only the page has; nothing without a text."""
+    """A paragraph with a hint that only makes sense on the page; nothing without a text."""
     more = el("span", " ", hint, class_="hint") if hint else ""
     return el("p", text, more, class_=style) if text else Html("")
 
 
 def facts(pairs: Iterable[tuple[str, Any]], style: str = "facts") -> Html:
-    """Names with values."""
+    """A list of names and values."""
     return el("dl", *(el("div", el("dt", name), el("dd", value)) for name, value in pairs), class_=style)
 
 
@@ -72,37 +71,26 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[Any]], style:
 
 
 def folded(title: Any, *content: Any, is_open: bool = False) -> Html:
-    """Content that unfolds below its title."""
     return el("details", el("summary", title), *content, open=is_open)
 
 
 def button(name: str, label: str, **attributes: Any) -> Html:
-    """A button of the page's script."""
+    """A button that the page's script handles."""
     return el("button", label, type="button", id=name, class_="choice", **attributes)
 
 
 def chart(
-    name: str,
-    label: str,
-    title: Html | str = "",
-    style: str = "",
-    caption: str = "",
-    numbers: Html | str = "",
+    name: str, label: str, title: Html | str = "", style: str = "", caption: str = "", numbers: Html | str = ""
 ) -> Html:
-    """A chart that the page's script draws, with a label for screen readers, and its numbers."""
+    """The place where the page's script draws a chart, with a label for screen readers and a table of its numbers."""
     label = f"{label} Arrow keys move through it."
     place = el("div", id=name, class_=f"chart {style}".strip(), role="img", tabindex="0", aria_label=label)
-    return el(
-        "figure",
-        title,
-        place,
-        el("figcaption", caption) if caption else "",
-        folded(el("span", "Numbers", class_="hint"), numbers) if numbers else "",
-    )
+    below = el("figcaption", caption) if caption else ""
+    return el("figure", title, place, below, folded(el("span", "Numbers", class_="hint"), numbers) if numbers else "")
 
 
 class Section(NamedTuple):
-    """A section with its name in the contents."""
+    """A section of the report; `link` is its name in the contents."""
 
     name: str
     link: str
@@ -111,8 +99,6 @@ class Section(NamedTuple):
 
 
 class Document(NamedTuple):
-    """A whole report."""
-
     title: str
     summary: Html
     sections: Sequence[Section]
@@ -121,7 +107,6 @@ class Document(NamedTuple):
 
     @property
     def body(self) -> Html:
-        """All sections with their titles."""
         parts = []
         for name, _, title, content in self.sections:
             heading = el("h2", title, id=f"{name}-title")
@@ -130,13 +115,13 @@ class Document(NamedTuple):
 
 
 def to_html(document: Document) -> str:
-    """One file with its own styles, scripts and numbers; it loads nothing else."""
+    """One file with its styles, scripts and numbers; it loads nothing."""
     styles = {"library_style": static("uPlot.min.css"), "style": static("report.css")}
     library = f"/*!\n{static('uPlot.LICENSE.txt').strip()}\n*/\n{static('uPlot.iife.min.js').strip()}\n"
     script = "\n".join(['"use strict";', "(function () {", *map(static, SCRIPTS), "})();"])  # names stay private
     scripts = {"start": static("start.js"), "library": library, "script": script}
     links = [("summary", "Summary"), *((section.name, section.link) for section in document.sections)]
-    # Nothing may be loaded, and only these very styles and scripts apply; images are part of the page.
+    # The policy forbids loading anything and running other scripts; images are part of the page.
     images = " img-src data:;" if "<img " in document.body else ""
     rules = f"style-src {_hashes(styles.values())}; script-src {_hashes(scripts.values())}"
     return Template(static("page.html", "templates")).substitute(
@@ -153,7 +138,7 @@ def to_html(document: Document) -> str:
 
 
 def static(name: str, folder: str = "static") -> str:
-    """A file of the package."""
+    """The text of a file of this package."""
     return (resources.files("addml.report") / folder / name).read_bytes().decode()
 
 
@@ -163,32 +148,31 @@ def _hashes(parts: Iterable[str]) -> str:
 
 
 def to_markdown(document: Document) -> str:
-    """The texts, lists and tables of the page."""
     writer = _Markdown()
     writer.feed(joined([document.summary, document.body, el("p", document.footer)]))
     return "\n\n".join(writer.blocks) + "\n"
 
 
 def plain(value: Any) -> str:
-    """Text without meaning in Markdown and in the HTML that Markdown allows."""
+    """Text escaped for Markdown, and for the HTML that Markdown allows."""
     line = " ".join(str(value).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return SPECIAL.sub(lambda found: f"{found[0]}\\" if found[2] else f"\\{found[0].lstrip()}", line)
 
 
 class _Markdown(HTMLParser):
-    """Reads the elements of a report; tables within a table follow it."""
+    """Turns a report's HTML into blocks of Markdown; a table within a table becomes the block after it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.blocks: list[str] = []
-        self.items: list[str] = []  # of the list being read
-        self.tables: list[tuple[int, list[list[str]]]] = []  # being read: the place among the blocks, and the rows
-        self.text = self.before = ""  # read so far, and before a note
-        self.skipped = 0  # elements open, from the outermost that is not written
+        self.items: list[str] = []  # of the current list
+        self.tables: list[tuple[int, list[list[str]]]] = []  # open ones: the place among the blocks, and the rows
+        self.text = self.before = ""  # of the current block, and its part before a note
+        self.skipped = 0  # how many skipped elements are open
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         classes = (dict(attributes).get("class") or "").split()
-        if self.skipped or tag in UNWRITTEN or UNWRITTEN.intersection(classes):
+        if self.skipped or tag in NOT_IN_MARKDOWN or NOT_IN_MARKDOWN.intersection(classes):
             self.skipped += tag != "img"
             return
         if tag in ("table", "dl"):

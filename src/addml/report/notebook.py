@@ -1,4 +1,4 @@
-"""What Python users see of findings and of a fitted detector: reasons, a report, charts by matplotlib, a summary."""
+"""For Python users: reasons, report, charts and summary of a fitted detector, and figures of findings by matplotlib."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import warnings
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from addml.detector import ADDML
 
 REASONS = 3  # of a row
-TOP = 5  # training rows that a notebook shows
+TOP = 5  # training rows in the summary
 BARS = 10  # columns in the chart of a row
 WIDTH, HEIGHT = 5.2, 3.2  # inches
 NORMAL, ANOMALY, INK = "#5f7f9e", "#c2410c", "#1f2328"
@@ -47,21 +48,23 @@ STYLE: dict[Any, Any] = {
     "savefig.bbox": "tight",
     "savefig.dpi": 200,
     "svg.fonttype": "none",
-    "svg.hashsalt": "addml",  # same findings, same file
+    "svg.hashsalt": "addml",  # the same findings give the same file
 }
 
 
 def sentences(detector: ADDML, X: Any) -> list[str]:
-    """Why each row of X is unusual, in one line each."""
+    """Why each row of X is unusual, one line each."""
     rows = detector._read(X)
-    found: list[str] = reason_texts(_reasons(detector.model_, rows, np.arange(len(rows)))[0]).to_pylist()
-    return found
+    found, _ = _reasons(detector.model_, rows, np.arange(len(rows)))
+    return list(reason_texts(found).to_pylist())
 
 
 def _reasons(model: Model, rows: Rows, places: np.ndarray) -> tuple[Reasons, pa.RecordBatch]:
-    """The reasons of the rows of a table at these places, and their values."""
+    """The reasons of the rows at these places, and their values."""
     if model.form is not None:
-        raise ValueError("reasons are sentences about the columns of a table; explain takes images and series")
+        raise ValueError(
+            "reasons, report and plot_row need the columns of a table; use explain(X) for images and series"
+        )
     features, values = rows.take(places), rows.values
     if model.columns is not None:
         table = values.take(pa.array(places)).combine_chunks()
@@ -77,13 +80,12 @@ def _reasons(model: Model, rows: Rows, places: np.ndarray) -> tuple[Reasons, pa.
 
 
 def _columns(model: Model) -> list[str]:
-    """The names of all columns of X."""
     names = model.vectorizer.labels
     return names if model.vectorizer.names is not None else [f"column {name}" for name in names]
 
 
 def report(detector: ADDML, X: Any, path: str | os.PathLike[str], top: int, redact: bool) -> Path:
-    """Write the report of the rows of X, those trained on or new ones."""
+    """Write a report of the rows of X, which may be the training rows or new ones."""
     model, rows = detector.model_, detector._read(X)
     scores = to_numpy(detector.anomaly_score(X))
     places = highest(scores, min(max(int((scores > model.threshold).sum()), top), max(LISTED, top)))
@@ -94,19 +96,18 @@ def report(detector: ADDML, X: Any, path: str | os.PathLike[str], top: int, reda
     ]
     is_new = not np.array_equal(scores, model.training.values)
     findings = ranked_findings(model, listed, scores, [], top, "X", [], are_new=is_new)
-    findings = replace(findings, columns=tuple(model.used or _columns(model)), settings=model.settings)
-    if not is_new:
-        findings = replace(findings, trained_rows=len(scores))
+    columns, trained = tuple(model.used or _columns(model)), 0 if is_new else len(scores)
+    findings = replace(findings, columns=columns, settings=model.settings, trained_rows=trained)
     return write_report(findings, path, redact=redact)
 
 
 def checked(detector: ADDML, X: Any) -> tuple[Checked, ...]:
-    """Which kinds of faults, planted in rows of X, a detector with the same parameters finds."""
+    """Which faults, planted in rows of X, a detector with the same parameters finds."""
     from sklearn.base import clone
 
     model = detector.model_
     if model.form is not None:
-        raise ValueError("check plants faults in tables; X is of another kind")
+        raise ValueError("check(X) plants faults in the columns of a table; it does not support images or series")
     is_array = model.columns is None
     values = detector._read(X).values if is_array else as_table(X)
     table = pa.table(list(values.T), names=model.vectorizer.labels) if is_array else values
@@ -124,11 +125,12 @@ def checked(detector: ADDML, X: Any) -> tuple[Checked, ...]:
 
 
 def to_html(detector: ADDML) -> str:
-    """The fitted detector: how it decides, how training went, and the training rows with the highest scores."""
+    """A summary of the fitted detector: its threshold, its training, and the training rows with the highest scores."""
     model = detector.model_
     scores, noun = model.training.values, model.vectorizer.noun
     flagged = f"{(scores > model.threshold).sum():,} of {counted(len(scores), f'training {noun}')} flagged"
-    parts = [el("p", el("b", "ADDML"), f": {flagged}: {model.decision.words} (score above {number(model.threshold)})")]
+    rule = f"{model.decision.words_for(noun)} (score above {number(model.threshold)})"
+    parts = [el("p", el("b", "ADDML"), f": {flagged}: {rule}")]
     losses = [entry["train_loss"] for entry in model.history if "train_loss" in entry]
     if losses:
         epochs = counted(len(model.history), "epoch")
@@ -143,14 +145,14 @@ def to_html(detector: ADDML) -> str:
 
 
 def plot_scores(detector: ADDML, X: Any, ax: Axes | None) -> Axes:
-    """The histogram of the scores of X, or of the training rows, with the threshold."""
+    """A histogram of the scores of X, default: of the training rows, with the threshold."""
     scores, axes = detector.anomaly_scores_ if X is None else to_numpy(detector.anomaly_score(X)), _axes(ax)
     _draw_scores(axes, scores, detector.threshold_, detector.model_.vectorizer.noun)
     return axes
 
 
 def plot_row(detector: ADDML, X: Any, row: int, ax: Axes | None) -> Axes:
-    """What the columns of one row of X add to its score, the largest at the top."""
+    """What the columns of one row of X add to its score, the largest contribution at the top."""
     columns, read = _columns(detector.model_), detector._read(X)
     _, batch = _reasons(detector.model_, read, np.array([row]))
     added = dict(zip(columns, np.asarray(detector.explain(X, rows=[row]))[0], strict=True))
@@ -164,13 +166,15 @@ def plot_row(detector: ADDML, X: Any, row: int, ax: Axes | None) -> Axes:
 
 
 def _axes(ax: Axes | None) -> Axes:
-    if ax is not None:
-        return ax
+    return _matplotlib("matplotlib.pyplot").subplots(layout="constrained")[1] if ax is None else ax
+
+
+def _matplotlib(module: str) -> Any:
+    """A module of an optional package; pyplot is only imported for charts that it shows."""
     try:
-        from matplotlib import pyplot
+        return import_module(module)
     except ImportError as error:
         raise ImportError("charts need matplotlib: pip install 'addml[plots]'") from error
-    return pyplot.subplots(layout="constrained")[1]
 
 
 def _draw_scores(axes: Axes, scores: np.ndarray, threshold: float, noun: str) -> None:
@@ -189,13 +193,9 @@ def _draw_scores(axes: Axes, scores: np.ndarray, threshold: float, noun: str) ->
 
 
 def write_figures(findings: Findings, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write a figure for each chart of the report, as PNG and SVG; returns the files."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ImportError("figures need matplotlib: pip install 'addml[plots]'") from error
-    target, drawn = Path(os.path.expanduser(folder)), dict[str, bytes]()  # in memory, so that a failure writes none
-    with matplotlib.rc_context(STYLE):
+    """Write each chart of the report as PNG and SVG; returns the files. A failure writes none."""
+    target, drawn = Path(os.path.expanduser(folder)), dict[str, bytes]()
+    with _matplotlib("matplotlib").rc_context(STYLE):
         for name, figure in _figures(findings):
             for ending, metadata in (("png", None), ("svg", {"Date": None})):
                 buffer = io.BytesIO()
@@ -208,12 +208,14 @@ def write_figures(findings: Findings, folder: str | os.PathLike[str]) -> list[Pa
 
 
 def _figures(findings: Findings) -> Iterator[tuple[str, Figure]]:
-    """The charts that there are, by their names."""
+    """The figures for which there is data, with their names."""
     numbers = charts.chart_data(findings)
     if findings.track is not None and len(findings.track.scores) > 1:
         yield "series", _series(findings.track, findings.threshold)
     if numbers["scores"]:
-        yield "scores", _scores(findings)
+        figure, (axes,) = _figure()
+        _draw_scores(axes, findings.scores, findings.threshold, findings.noun)
+        yield "scores", figure
     if numbers["training"]:
         yield "training", _training(numbers["training"])
     for key, curve in numbers["curves"].items():
@@ -221,21 +223,15 @@ def _figures(findings: Findings) -> Iterator[tuple[str, Figure]]:
 
 
 def _figure(width: float = WIDTH, height: float = HEIGHT, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure that pyplot does not manage."""
+    """A figure without pyplot, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
     return figure, list(np.atleast_1d(figure.subplots(rows, columns, sharex=rows > 1)))
 
 
-def _scores(findings: Findings) -> Figure:
-    figure, (axes,) = _figure()
-    _draw_scores(axes, findings.scores, findings.threshold, findings.noun)
-    return figure
-
-
 def _series(track: Track, threshold: float) -> Figure:
-    """The scores and some channels of a series with its events shaded."""
+    """The scores and some channels of a series, with its events shaded."""
     panels = [("score", track.scores), *track.channels]
     figure, every = _figure(1.7 * WIDTH, 1.1 * len(panels) + 0.4, rows=len(panels))
     for axes, (name, values) in zip(every, panels, strict=True):

@@ -1,4 +1,4 @@
-"""What a report says, section by section: every sentence, number and table that findings give rise to."""
+"""The sections of a report: their sentences, numbers and tables."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from addml.report.summary import MAX_DETAILS, RankedRows, event_name, headline, 
 from addml.text import counted, number, one_line, percent, python_value
 
 MAX_ITEMS = 200  # columns, notes, settings
-MAX_SERIES = 12  # drawn of several entities
-OPEN_EVENTS = 5  # pictures that are unfolded
+MAX_SERIES = 12  # entities drawn
+OPEN_EVENTS = 5  # pictures that are unfolded at first
 BAR_LENGTH = 30  # characters of the longest bar in a table
 CONTRIBUTION = {
     "row": "the part of the row's score that comes from these columns",
@@ -41,7 +41,6 @@ SHARES = ("gaps_then", "gaps_now", "unseen_share")  # keys of percentages
 
 
 def build_document(findings: Findings, *, is_redacted: bool = False) -> Document:
-    """The whole report."""
     data, rows = charts.chart_data(findings), RankedRows(findings)
     sections = [
         Section("images", "Images", "Most anomalous and most typical images", _images(findings)),
@@ -171,13 +170,13 @@ def _series(findings: Findings) -> Html:
 
 
 def _events(findings: Findings) -> Html:
-    """One picture an event, the first of them open."""
+    """A picture of each event, the first ones unfolded."""
     pictures = [] if findings.track is None else findings.track.pictures
     if not pictures:
         return Html("")
     about = "What the channels responsible did (line)"
     if any(band is not None for one in pictures for _, _, band in one.channels):
-        about += ", and what was to be expected: the middle 80% and the median of the ten nearest normal windows (band)"
+        about += ", and what was expected: the middle 80% and the median of the ten nearest normal windows (band)"
     parts = []
     for picture, finding in zip(pictures, findings.ranked, strict=False):
         title = f"{picture.rank}. {event_name(finding)}"
@@ -194,25 +193,18 @@ def _training(findings: Findings, found: dict[str, Any] | None) -> Html:
     members, drawn = panels[0]["count"], len(panels[0]["members"])
     mean = f", mean of {members} members" if members > 1 else ""
     which = "the members" if drawn == members else f"the first {drawn} members"
-    about = f"{counted(len(findings.history), 'epoch')}{mean}."
-    plots = []
-    for panel in panels:
-        title = panel["title"]
-        plots.append(chart(f"training-{panel['name']}", f"{title} by epoch.", el("h3", title), "short"))
-    picked = charts.thinned(len(epochs), 50)
-    rows = [[epochs[i], *(_cell(panel["mean"][i], 4) for panel in panels)] for i in picked]
-    numbers = table("Training by epoch", ("Epoch", *(panel["title"] for panel in panels)), rows, "numeric")
-    return joined(
-        [
-            paragraph(about, f"The thin lines are {which}." if drawn else ""),
-            el("div", *plots, class_="three"),
-            folded("Numbers by epoch", numbers),
-        ]
+    about = paragraph(
+        f"{counted(len(findings.history), 'epoch')}{mean}.", f"The thin lines are {which}." if drawn else ""
     )
-
-
-def _cell(value: float | None, digits: int = 3) -> str:
-    return "–" if value is None else number(value, digits)
+    titles = [panel["title"] for panel in panels]
+    plots = [
+        chart(f"training-{panel['name']}", f"{title} by epoch.", el("h3", title), "short")
+        for title, panel in zip(titles, panels, strict=True)
+    ]
+    means = [["–" if value is None else number(value) for value in panel["mean"]] for panel in panels]
+    rows = [[epochs[i], *(values[i] for values in means)] for i in charts.thinned(len(epochs), 50)]
+    numbers = folded("Numbers by epoch", table("Training by epoch", ("Epoch", *titles), rows, "numeric"))
+    return joined([about, el("div", *plots, class_="three"), numbers])
 
 
 def _evaluation(findings: Findings, curves: dict[str, dict[str, Any]]) -> Html:
@@ -235,20 +227,20 @@ def _evaluation(findings: Findings, curves: dict[str, dict[str, Any]]) -> Html:
     plots = []
     for name, curve in curves.items():
         title, x_label, y_label = curve["title"], curve["x_label"], curve["y_label"]
-        points = [(_cell(curve["x"][i]), _cell(curve["y"][i])) for i in charts.thinned(len(curve["x"]), 11)]
+        points = [(number(curve["x"][i], 3), number(curve["y"][i], 3)) for i in charts.thinned(len(curve["x"]), 11)]
         label, numbers = f"{title}: {y_label} against {x_label}.", table(title, (x_label, y_label), points)
         plots.append(chart(f"curve-{name}", label, el("h3", title), numbers=numbers))
     return joined([*parts, el("div", *plots, class_="two") if plots else ""])
 
 
 def heading(key: str) -> str:
-    """A key of an evaluation or of drift as a heading."""
+    """The heading for a key of an evaluation or of drift."""
     words = HEADINGS.get(key) or one_line(key).replace("_", " ")
     return words[:1].upper() + words[1:]
 
 
 def cell(value: Any, key: str = "") -> str:
-    """A value of an evaluation or of drift."""
+    """A value of an evaluation or of drift as text; its key tells percentages."""
     value = python_value(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return one_line(setting(value))
@@ -258,7 +250,7 @@ def cell(value: Any, key: str = "") -> str:
 def _check(findings: Findings) -> Html:
     if not findings.check:
         return Html("")
-    about = "Known kinds of faults were planted in held-out rows and scored by a model of the other rows: an estimate."
+    about = "An estimate: faults of known kinds were planted in held-out rows, which a model of the other rows scored."
     rows = [(one["kind"], percent(one["flagged"]), percent(one["first"]), one["verdict"]) for one in findings.check]
     return joined([paragraph(about), table("Planted faults", ("Kind", "Flagged", "In the top 1%", "Verdict"), rows)])
 
@@ -291,10 +283,12 @@ def _data(findings: Findings) -> Html:
 
 def _settings(findings: Findings) -> Html:
     parts = []
-    for title, noun, values in (("Settings", "setting", findings.settings), ("Versions", "package", findings.versions)):
+    for title, head, values in (
+        ("Settings", ("Setting", "Value"), findings.settings),
+        ("Versions", ("Package", "Version"), findings.versions),
+    ):
         if pairs := flat(values):
-            head = (noun.capitalize(), "Value" if title == "Settings" else "Version")
-            parts.append(el("div", el("h3", title), _capped(title, head, pairs, noun, "plain")))
+            parts.append(el("div", el("h3", title), _capped(title, head, pairs, head[0].lower(), "plain")))
     about = paragraph("The run can be repeated with these settings and versions.")
     return joined([about, el("div", *parts, class_="two wide")]) if parts else Html("")
 
@@ -311,7 +305,7 @@ def flat(settings: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 
 def setting(value: Any) -> str:
-    """A setting as a configuration file writes it."""
+    """A setting as text, as in a configuration file."""
     value = python_value(value)
     if isinstance(value, list | tuple | set | frozenset):
         return one_line(", ".join(map(setting, value)) or "none", 500)

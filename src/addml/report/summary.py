@@ -1,35 +1,35 @@
-"""What a report says of the rows: headline, key figures, and the ranked rows compared with usual values."""
+"""What a report says about rows: headline, key figures, and the ranked rows compared with usual values."""
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from addml.findings import Finding, Findings, Usual
+from addml.findings import Finding, Findings, Reason, Usual
 from addml.report.html import Html, button, el, folded, joined, table
 from addml.text import MISSING, cell_text, counted, fixed, number, one_in, one_line, percent, python_value
 
 MAX_ROWS = 200  # ranked rows in a report
 MAX_DETAILS = 50  # ranked rows whose values are shown
-MAX_COLUMNS = 30  # compared for one row: those of its reasons, then the most unusual ones
-SHOWN_COLUMNS = 8  # of them; the others unfold
+MAX_COLUMNS = 30  # compared for a row: those of its reasons, then the most unusual ones
+SHOWN_COLUMNS = 8  # of these; the others unfold
 MAX_REASONS = 5
 MAX_LEAD = 110  # characters of reasons below the headline
 MAX_IDS = 4
 MAX_GROUPS = 12
 TOP_ROWS = 5  # shown first, one of each group of similar rows
-COMMON = 0.05  # share of the usual rows from which a category is common
+COMMON = 0.05  # least share of the usual rows that makes a category common
 BAR_WIDTH = 160
 BAND = (60, 100)  # the usual range on a bar
-BAR_EDGE = 6  # the closest that a mark comes to the ends
+BAR_EDGE = 6  # least distance of a mark from the ends
 
 
 def headline(findings: Findings) -> tuple[str, str]:
-    """How many rows are flagged, in two parts."""
+    """How many rows or events are flagged: the count, and the rest of the sentence."""
     count, rows, noun, track = findings.anomalies, findings.rows, findings.noun, findings.track
     if track is not None and rows > 1:
         found, series = len(track.events), len(track.entities)
@@ -43,7 +43,7 @@ def headline(findings: Findings) -> tuple[str, str]:
 
 
 def lead(findings: Findings) -> str:
-    """The sentences below the headline: the first row with as many reasons as fit, and the rule."""
+    """The sentences below the headline: the first row with the reasons that fit, and the rule."""
     if not len(findings.scores):
         return ""
     threshold, noun = number(findings.threshold), findings.noun.capitalize()
@@ -67,13 +67,13 @@ def lead(findings: Findings) -> str:
 
 
 def event_name(event: Finding) -> str:
-    """The entity of an event, if it has one, and its times."""
+    """The entity of an event, if any, and its times."""
     *entity, start, end, _, _ = map(str, event.ids.values())
     return " ".join([*entity, start if start == end else f"{start} to {end}"])
 
 
 def key_figures(findings: Findings) -> list[tuple[str, str, str]]:
-    """Label, value and a note."""
+    """Labels, values and notes."""
     noun, trained = findings.noun, findings.trained_rows
     training = f"{'all' if trained == findings.rows else f'{trained:,}'} used for training" if trained else "scored"
     figures = [(f"{noun.capitalize()}s read", f"{findings.rows:,}", training)]
@@ -95,9 +95,8 @@ class RankedRows:
     """The ranked rows of findings as HTML."""
 
     def __init__(self, findings: Findings) -> None:
-        """Prepare what all rows share: usual values, the range of the scores, sizes of groups."""
         self.findings, self.listed = findings, findings.ranked[:MAX_ROWS]
-        self.noun = findings.noun if findings.track is None else "event"  # what is ranked
+        self.noun = findings.noun if findings.track is None else "event"  # of what is ranked
         self.usual = {one.column: one for one in findings.usual}
         ranks = {one.rank for one in self.listed}
         self.examples = [one for one in findings.examples if one.rank in ranks][:TOP_ROWS]
@@ -107,11 +106,10 @@ class RankedRows:
         self.low, self.high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
 
     def name(self, finding: Finding) -> str:
-        """What a row is called: "Row 1,204"."""
         return f"{self.findings.noun.capitalize()} {finding.row:,}"
 
     def top(self) -> Html:
-        """The first rows to look at, one of each group."""
+        """The first rows, one of each group."""
         if not self.examples:
             return el("p", f"No {self.noun} is ranked.", class_="muted")
         similar, items = {group.ranks[0]: len(group.ranks) - 1 for group in self.groups}, []
@@ -131,7 +129,7 @@ class RankedRows:
         return joined([el("h2", title), el("ol", *items, class_="top")])
 
     def _score(self, finding: Finding) -> Html:
-        """The score with a bar between the lowest and the highest one, on which a tick marks the threshold."""
+        """The score, with a bar from the lowest to the highest score and a tick at the threshold."""
         parts: list[str] = [self.score(finding.score)]
         if math.isfinite(finding.score) and self.high > self.low:
             ends = np.array([finding.score, self.findings.threshold])
@@ -146,7 +144,7 @@ class RankedRows:
         return joined(parts)
 
     def filters(self) -> Html:
-        """The groups of similar rows; in the page they filter the list."""
+        """The groups of similar rows; on the page each is a button that filters the list."""
         cards, rows = [], {one.rank: one.row for one in self.listed}
         for group in self.groups[:MAX_GROUPS]:
             ranks = [rank for rank in group.ranks if rank in rows]
@@ -162,10 +160,7 @@ class RankedRows:
         return joined([title, el("ul", *cards, class_="groups"), more if hidden else ""]) if cards else Html("")
 
     def table(self) -> Html:
-        """Every listed row; a button opens the details of the first ones.
-
-        Roles are explicit because narrow screens lay the rows out as blocks.
-        """
+        """All listed rows. Roles are explicit because the styles for narrow screens turn rows into blocks."""
         opener = button("all-details", "Open all details", aria_pressed="false")
         tools = el("div", opener, button("all-rows", "Show all", hidden=True), class_="tools")
         body: list[Html] = []
@@ -224,7 +219,7 @@ class RankedRows:
         return el("tr", cell, id=f"detail-{finding.rank}", class_=style, data_rank=finding.rank, role="row")
 
     def unlisted(self) -> str:
-        """How many flagged rows, or events of a series, are not listed."""
+        """How many flagged rows or events are not listed; empty if all are."""
         ranked = self.findings.ranked
         flagged = self.findings.anomalies if self.findings.track is None else sum(one.is_anomaly for one in ranked)
         more = flagged - sum(one.is_anomaly for one in self.listed)
@@ -233,7 +228,7 @@ class RankedRows:
 
 
 def score_format(findings: Findings) -> Callable[[float], str]:
-    """Writes all listed scores with the same number of decimals."""
+    """A format that gives all listed scores the same number of decimals."""
     sizes = [abs(finding.score) for finding in findings.ranked[:MAX_ROWS] if math.isfinite(finding.score)]
     largest = max(sizes, default=0.0)
     if not 1e-3 <= largest < 1e6:
@@ -246,10 +241,10 @@ def _id_text(value: Any) -> str:
 
 
 class Position(NamedTuple):
-    """Where a value lies among the usual values of its column; nothing of it reveals the value."""
+    """Where a value lies among the usual values of its column, without revealing the value."""
 
-    offset: float | None = None  # of a number: -1 and 1 are the ends of the usual range, 0 is its middle
-    frequency: float | None = None  # of a category: the share of usual rows that have it
+    offset: float | None = None  # of a number: -1 and 1 are the ends of the usual range, 0 its middle
+    frequency: float | None = None  # of a category: its share of the usual rows
     words: str = ""  # "above the usual"
 
 
@@ -259,15 +254,17 @@ class Comparison(NamedTuple):
     column: str
     value: str
     usual: str
-    contribution: str  # to the row's score; empty unless a reason names the column
+    contribution: str  # to the row's score, "62%", or "35% together" with other columns; empty without a reason
     position: Position
 
 
 def comparisons(finding: Finding, usual: dict[str, Usual]) -> list[Comparison]:
     """The columns of the row's reasons, then the most unusual ones."""
-    shares: dict[str, float] = {}
+    shares, joint = dict[str, float](), set[str]()
     for reason in finding.reasons:
-        shares[reason.column] = shares.get(reason.column, 0.0) + reason.share
+        named = _columns_named(reason, finding.values)
+        shares |= {column: shares.get(column, 0.0) + reason.share for column in named}
+        joint |= set(named) if len(named) > 1 else set()
     positions = {column: position(value, usual.get(column)) for column, value in finding.values.items()}
 
     def importance(column: str) -> tuple[bool, float, float]:
@@ -279,13 +276,21 @@ def comparisons(finding: Finding, usual: dict[str, Usual]) -> list[Comparison]:
     for column in heapq.nlargest(MAX_COLUMNS, positions, key=importance):
         words = one_line(usual[column].words) if column in usual else ""
         share = percent(shares[column]) if column in shares else ""
+        share += " together" if column in joint else ""
         value = cell_text(finding.values[column])
         found.append(Comparison(one_line(column), value, words, share, positions[column]))
     return found
 
 
+def _columns_named(reason: Reason, columns: Collection[str]) -> list[str]:
+    """The columns that a reason names: one, or several that are joined by commas, which a name may contain too."""
+    if reason.column in columns:
+        return [reason.column]
+    return [column for column in columns if f", {column}, " in f", {reason.column}, "]
+
+
 def position(value: Any, usual: Usual | None) -> Position:
-    """Where a value lies; empty if it is missing or nothing is known of its column."""
+    """Where a value lies; empty if it is missing, or its column has no usual values."""
     value = python_value(value)
     if usual is None or cell_text(value) == MISSING:
         return Position()
@@ -297,7 +302,7 @@ def position(value: Any, usual: Usual | None) -> Position:
         return Position()
     try:
         distance = float(value) - usual.middle
-    except (TypeError, ValueError, OverflowError):  # a date, or a number with hundreds of digits
+    except (TypeError, ValueError, OverflowError):  # a date, or an integer beyond float64
         return Position()
     half = usual.high - usual.middle if distance > 0 else usual.middle - usual.low
     offset = distance / half if half > 0 else math.copysign(math.inf, distance) if distance else 0.0
@@ -306,7 +311,7 @@ def position(value: Any, usual: Usual | None) -> Position:
 
 
 def _compared(title: str, some: Sequence[Comparison], has_usual: bool) -> Html:
-    """Values with the usual ones if those are known; a redacted value is its position."""
+    """A table of values, with the usual values if known; a redacted value is replaced by its position."""
     if not any(one.usual or one.position.words for one in some):
         rows = [(one.column, one.value, one.contribution) for one in some]
         return table(title, ("Column", "Position" if has_usual else "Value", "Contribution"), rows, "compare short")
@@ -321,7 +326,7 @@ def _compared(title: str, some: Sequence[Comparison], has_usual: bool) -> Html:
 
 
 def _position_bar(position: Position, label: str) -> Html:
-    """A number marked against the band of the usual range, or the share of usual rows that have a category."""
+    """A number as a mark beside the band of the usual range; a category as a bar of its frequency."""
     offset, share, _ = position
     full = BAR_WIDTH - 2 * BAR_EDGE
     if offset is not None:
@@ -342,7 +347,7 @@ def _position_bar(position: Position, label: str) -> Html:
 
 
 def mark_position(offset: float) -> float:
-    """The x of a mark: linear within the usual range, ever more compressed outside."""
+    """The x of a mark: linear within the usual range, compressed outside."""
     middle, half, size = BAR_WIDTH / 2, (BAND[1] - BAND[0]) / 2, abs(offset)
     beyond = 1 - 1 / (1 + max(0.0, size - 1) / 4)
     return middle + math.copysign(half * min(1.0, size) + (middle - half - BAR_EDGE) * beyond, offset)

@@ -1,4 +1,4 @@
-"""From embeddings to one anomaly score a row."""
+"""Scorers: from embeddings and features to anomaly scores."""
 
 from typing import Any
 
@@ -14,6 +14,7 @@ SCORERS: dict[str, type[Views] | type[Center] | type[Dissimilarity] | type[KNN] 
 
 
 def scorer_from_plain(document: dict[str, Any]) -> Scorer:
+    """The scorer of a saved model."""
     settings = dict(document)
     name = settings.pop("name")
     if name == Guided.name:

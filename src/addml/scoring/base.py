@@ -57,6 +57,7 @@ class Scorer(Part, ABC):
     tile: Any = property(lambda self: 256)  # rows of one product, so that a row's score is the same among any others
     at_once: Any = property(lambda self: 2**30)  # rows of a block that are scored together
     max_threads: Any = property(lambda self: 2**30)  # threads that score at a time
+    smoothing: Any = property(lambda self: 1)  # steps of a series over which scores are averaged
 
     def settings(self) -> dict[str, Any]:
         return dict(to_json(vars(self)))

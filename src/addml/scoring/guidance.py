@@ -1,4 +1,4 @@
-"""Labels as references: rows like labelled anomalies score higher, rows like those known to be normal lower."""
+"""Learning from labels: rows like labelled anomalies score higher, rows like labelled normal rows lower."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from addml.distances import Distance
 from addml.scoring.base import EnsembleScale, MetricSpace, Scorer, Shapes, ViewScale, mean_of_nearest
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
 
-ANOMALIES, NORMALS = 256, 512  # labelled anomalies and normal rows to compare with, at most
-NEIGHBOURS = 5  # normal rows whose mean distance counts
-LABELS_PER_NEIGHBOUR = (1, 8, 20)  # labels from which one, two, three anomalies near a row count: one may be a mistake
-LEAST = 0.01  # of the median distance to normal rows: nearer is as near as can be
-CLEAR = 1.0  # deviations from which a row is clearly similar
-TRUSTED = 4  # labels beyond the first at which half of the similarity counts as it is
+ANOMALIES, NORMALS = 256, 512  # labelled anomalies and normal rows kept to compare with, at most
+NEIGHBOURS = 5  # nearest normal rows to average
+LABELS_PER_NEIGHBOUR = (1, 8, 20)  # labels needed to average one, two, three anomalies, as a single label may be wrong
+LEAST = 0.01  # of the median distance to normal rows: nearer rows count as copies
+CLEAR = 1.0  # deviations of similarity that count even with few labels
+TRUSTED = 4  # labels beyond the first, with which half of any similarity counts
 FARTHEST = 10.0  # deviations of similarity, at most
-WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of similarity against the score, both in deviations
-FEW = 3  # labels; fewer cannot tell which weight is best
-RELUCTANCE = 0.02  # of AUC, for a weight that is twice or half of 1, over the root of the number of labels
-DOUBTABLE = 8  # labels from which on one may be dropped: of fewer, each is worth more than the doubt
-DOUBTING_ROWS = 2048  # training rows that a doubtful label is compared with
+WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)  # candidates for the weight of similarity, both it and the score in deviations
+FEW = 3  # fewer labels cannot tell which weight is best
+RELUCTANCE = 0.02  # AUC that doubling or halving the weight has to gain, divided by the root of the number of labels
+DOUBTABLE = 8  # labels needed before doubtful ones are dropped; of fewer, each is worth keeping
+DOUBTING_ROWS = 2048  # training rows that doubtful labels are compared with
 ROWS_AT_ONCE = 1024
 
 logger = logging.getLogger("addml")
 
 
 class LabelDistances(NamedTuple):
-    """Where rows lie for the inner scorer, and along the columns among labelled anomalies and normal rows."""
+    """How far rows lie from labelled anomalies and normal rows along the columns, and what the inner scorer located."""
 
     inner: Any
     self_matches: SelfMatches
@@ -40,27 +40,27 @@ class LabelDistances(NamedTuple):
 
 
 class Near(NamedTuple):
-    """Distances (b,) to normal rows, to labelled anomalies and to rows known to be normal; infinite where none is."""
+    """Distances (b,) to the nearest rows of three kinds; infinite if there are none."""
 
-    normal: Array
-    anomalous: Array
-    known: Array
+    normal: Array  # other normal rows, labelled or not
+    anomalous: Array  # labelled anomalies
+    known: Array  # rows labelled normal
 
 
 class SimilarityScale(NamedTuple):
-    """What distances and similarities are measured by, learned from the training rows."""
+    """The units of distance and similarity, learned from the training rows."""
 
-    least: Array  # distance: nearer is as near as can be
+    least: Array  # distance at which a row counts as a copy
     median: Array  # of similarity
     deviation: Array  # of similarity
-    trust: Array  # in similarity that is not clear
-    usual: Array  # median logarithm of the distance to normal rows
-    spread: Array  # of that logarithm: so much is worth one deviation of similarity
+    trust: Array  # in similarity below CLEAR, from 0 to 1
+    usual: Array  # median log distance to normal rows
+    spread: Array  # of that log distance, equivalent to one deviation of similarity
 
 
 @dataclass(frozen=True)
 class Guided(Scorer):
-    """Another scorer, and how much nearer a row lies to labelled anomalies than to normal rows."""
+    """Another scorer, corrected by whether a row lies nearer to labelled anomalies or to normal rows."""
 
     inner: Scorer
     name: ClassVar[str] = "guided"
@@ -70,6 +70,7 @@ class Guided(Scorer):
     at_once = property(lambda self: min(256, self.inner.at_once))
     max_threads = property(lambda self: self.inner.max_threads)
     tile = property(lambda self: self.inner.tile)
+    smoothing = property(lambda self: self.inner.smoothing)
     embedded = property(lambda self: self.inner.embedded)
     count = property(lambda self: self.inner.count)
     fit_scale = property(lambda self: self.inner.fit_scale)
@@ -78,7 +79,7 @@ class Guided(Scorer):
         return {"inner": {"name": self.inner.name, **self.inner.settings()}}
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
-        """Keep labelled anomalies, and normal rows: labelled ones, and others at all distances from the middle."""
+        """Keep labelled anomalies, rows labelled normal, and other rows at every distance from the middle."""
         known = evenly_spaced(space.normals, NORMALS // 2)
         others = space.not_anomalous[evenly_spaced_by(space.norms, NORMALS - len(known))]
         more = max(0, len(space.anomalies) - 1)
@@ -108,9 +109,9 @@ class Guided(Scorer):
         return LabelDistances(inner, self_matches(x, ready["counter_keys"]), *ready["counter_columns"].distances(x))
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
-        """The inner scorer's scores, raised by similarity and lowered by what is forgiven.
+        """The inner scorer's scores, raised for rows like labelled anomalies and lowered for rows like normal labels.
 
-        A row that was labelled normal itself is at most as strange as the median training row, whatever the view.
+        A copy of a row labelled normal scores at most as high as the median training row, in every view.
         """
         xp, weight, scale = namespace(z), ready["counter_label_weight"], ready["counter_scale"]
         near, own = self.nearest(located, ready), ready["counter_similarity"]
@@ -121,13 +122,13 @@ class Guided(Scorer):
         return xp.where(same, xp.minimum(scores, as_like(scale.neutral, scores)), scores)
 
     def nearest(self, located: LabelDistances, ready: dict[str, Any]) -> Near:
-        """How near rows lie to others; a row is its own neighbour only where it is known to be normal."""
+        """The distances to the nearest rows; a row is its own neighbour only among those labelled normal."""
         distances = located.distances + located.beyond[:, None]
         if len(located.self_matches[0]):
             distances[located.self_matches] = np.inf
         normals, anomalies = len(ready["counter_normals"]), len(ready["counter_anomalies"])
         normal = mean_of_nearest(distances[:, :normals], min(NEIGHBOURS, max(1, normals - 1)))
-        normal[namespace(normal).isinf(normal)] = 0.0  # all but copies of it
+        normal[namespace(normal).isinf(normal)] = 0.0  # the only normal row is the row itself
         count, both = sum(anomalies >= labels for labels in LABELS_PER_NEIGHBOUR), normals + anomalies
         anomalous = mean_of_nearest(distances[:, normals:both], count)
         return Near(normal, anomalous, mean_of_nearest(distances[:, both:], 1))
@@ -145,32 +146,32 @@ class Guided(Scorer):
 
 
 def similarity(near: Near, scale: SimilarityScale) -> Array:
-    """How much nearer (b,) rows lie to labelled anomalies than to normal rows, in deviations of training rows."""
+    """How much nearer (b,) rows lie to labelled anomalies than to normal rows, in deviations of the training rows."""
     xp = namespace(near.normal)
     ratio = xp.log(near.normal + scale.least) - xp.log(near.anomalous + scale.least)
-    lone = xp.isinf(near.anomalous)  # the only labelled anomaly itself, or none
+    lone = xp.isinf(near.anomalous)  # there is no labelled anomaly besides the row itself
     return xp.where(lone, 0 * near.normal, ((ratio - scale.median) / scale.deviation).clip(-FARTHEST, FARTHEST))
 
 
 def trusted(similarities: Array, scale: SimilarityScale) -> Array:
-    """Similarity as it is, as far as labels are trusted, and else only what is clear."""
+    """The share `trust` of similarity counts in full, the rest only above CLEAR."""
     return scale.trust * similarities + (1 - scale.trust) * (similarities - CLEAR).clip(0)
 
 
 def forgiven(near: Near, scale: SimilarityScale) -> Array:
-    """How much farther (b,) than usual from normal rows, in deviations, as far as one known to be normal is nearer."""
+    """How much farther (b,) from normal rows than is usual, and than from rows labelled normal; in deviations."""
     xp = namespace(near.normal)
     allowed = xp.maximum(xp.log(near.known + scale.least), scale.usual)
     return ((xp.log(near.normal + scale.least) - allowed) / scale.spread).clip(0)
 
 
-# What labels are worth, learned from features of training rows (n, d): arrays in, arrays out.
+# Weighing labels by the features of training rows (n, d); each function returns changed arrays of the scorer --------
 
 Arrays = dict[str, np.ndarray]
 
 
 def calibrated(scorer: Guided, arrays: Arrays, rows: np.ndarray, distance: Distance) -> Arrays:
-    """The arrays with the scale of the training rows' similarity."""
+    """Set the scale of similarity."""
     ready = scorer.ready(arrays, distance)
     near, trust = _nearest(scorer, rows, ready), ready["counter_similarity"].trust
     least = max(LEAST * float(np.median(near.normal)), float(np.finfo(np.float32).tiny))
@@ -181,9 +182,9 @@ def calibrated(scorer: Guided, arrays: Arrays, rows: np.ndarray, distance: Dista
 
 
 def drop_doubtful_labels(scorer: Guided, arrays: Arrays, rows: np.ndarray, distance: Distance) -> Arrays:
-    """The arrays without the labelled anomalies that lie as normal rows do.
+    """Drop labelled anomalies that look like normal rows.
 
-    Where most of them do none is dropped: labels and columns then have too little to do with each other.
+    If most of them do, all are kept: the columns then say too little about the labels.
     """
     labelled = arrays["counter_anomalies"]
     if len(labelled) < DOUBTABLE:
@@ -193,17 +194,17 @@ def drop_doubtful_labels(scorer: Guided, arrays: Arrays, rows: np.ndarray, dista
     kept = plausible(_evidence(scorer, labelled, ready), _evidence(scorer, rows, ready))
     if 2 * kept.sum() < len(kept) or kept.all():
         return arrays
-    logger.info("%d of %d labelled anomalies lie as normal rows do: they are not used", (~kept).sum(), len(kept))
+    logger.info("%d of %d labelled anomalies look like normal rows and are ignored", (~kept).sum(), len(kept))
     return arrays | {"counter_anomalies": labelled[kept]}
 
 
 def plausible(labelled: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Which labelled rows (2, m) are in the upper half of rows (2, n) by one evidence or the other."""
+    """Which labelled rows (2, m) are in the upper half of the rows (2, n) by either kind of evidence."""
     return np.asarray((labelled >= np.median(rows, axis=1)[:, None]).any(axis=0))
 
 
 def _evidence(scorer: Guided, rows: np.ndarray, ready: dict[str, Any]) -> np.ndarray:
-    """How far rows lie from normal ones, as a logarithm, and their similarity (2, b)."""
+    """The log distance to normal rows, and the similarity to labelled anomalies, (2, b)."""
     near, scale = _nearest(scorer, rows, ready), ready["counter_similarity"]
     return np.stack([np.log(near.normal + scale.least), similarity(near, scale)])
 
@@ -217,18 +218,18 @@ def with_label_weight(
     scale: EnsembleScale | ViewScale,
     distance: Distance,
 ) -> Arrays:
-    """The arrays with the weight of similarity that ranks labelled anomalies highest, each without itself.
+    """Set the weight of similarity that ranks labelled anomalies highest, each compared without itself.
 
-    `base` are the scores of the training rows without similarity, `anomalous` says which are labelled so.
+    `base` are the training scores without similarity; `anomalous` marks labelled anomalies.
     """
     ready = scorer.ready(arrays, distance)
     own = ready["counter_similarity"]
     similarities = np.asarray(trusted(similarity(_nearest(scorer, rows, ready), own), own))
-    if isinstance(scale, EnsembleScale) and len(scale.floor) == 1:  # a single member's score is taken as it is
+    if isinstance(scale, EnsembleScale) and len(scale.floor) == 1:  # a single member's score is not a logarithm yet
         base = np.log(np.maximum(base, scale.floor[0, 0]))
     spread = float(base.std()) or 1.0
     weight = best_weight((base - np.median(base)) / spread, similarities, anomalous)
-    own = own._replace(spread=own.spread * weight)  # the weight does not change what is forgiven
+    own = own._replace(spread=own.spread * weight)  # cancels the weight in `forgiven`
     return arrays | {
         "counter_label_weight": np.array([weight * spread], np.float32),
         "counter_scale": np.stack([getattr(scale, field.name)[:, 0] for field in fields(scale)]).astype(np.float32),
@@ -237,7 +238,7 @@ def with_label_weight(
 
 
 def best_weight(base: np.ndarray, similarities: np.ndarray, anomalous: np.ndarray) -> float:
-    """The weight of similarity with which labelled anomalies rank highest, or 1 where there are too few to tell."""
+    """The weight of similarity with which labelled anomalies rank highest, or 1 if there are too few to tell."""
     labels = int(anomalous.sum())
     if labels < FEW or labels == len(base):
         return 1.0
@@ -249,13 +250,15 @@ def best_weight(base: np.ndarray, similarities: np.ndarray, anomalous: np.ndarra
 
 
 def _nearest(scorer: Guided, rows: np.ndarray, ready: dict[str, Any]) -> Near:
-    """How near rows lie to others, in float64."""
+    """The distances to the nearest rows, in float64."""
     parts = [rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE)]
     near = [scorer.nearest(scorer.locate(part, ready), ready) for part in parts]
     return Near(*(np.concatenate(distances).astype(np.float64) for distances in zip(*near, strict=True)))
 
 
 def _median_and_deviation(values: np.ndarray) -> tuple[float, float]:
-    """Their median and deviation; 0 and 1 where there is none."""
-    deviation = float(values.std()) if len(values) else 0.0
-    return float(np.median(values)) if len(values) else 0.0, deviation if deviation > 1e-6 else 1.0
+    """The median and the deviation, which is 1 for equal values; (0, 1) without values."""
+    if not len(values):
+        return 0.0, 1.0
+    deviation = float(values.std())
+    return float(np.median(values)), deviation if deviation > 1e-6 else 1.0

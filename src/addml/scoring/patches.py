@@ -1,7 +1,7 @@
 """The patch memory: how far each place of an image lies from the nearest place of the training images.
 
-Two blocks of a pretrained network each have references of their own, a greedy coreset, and the distances of both are
-added. A place is no neighbour of its own image, so that strange images among those of training stay strange.
+Each of two blocks of a pretrained network has its own references, a greedy coreset; their distances are averaged.
+A training image's own places do not count as neighbours, so that an anomaly among the training images stays strange.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from addml.distances import Distance
 from addml.scoring.base import MetricSpace, Scorer, Shapes
 from addml.scoring.references import row_keys
 
-CANDIDATES, REFERENCES = 100_000, 10_000  # places of all training images, and those kept, of each block
+CANDIDATES, REFERENCES = 100_000, 10_000  # places sampled and places kept, per block
 TOP = 0.01  # share of the places whose mean distance is the score
 IMAGES_AT_ONCE, REFERENCES_AT_ONCE, POINTS_AT_ONCE = 16, 512, 16_384
-CALIBRATING = 32  # images that say how far places usually lie from the nearest reference
-FARTHEST = 512  # candidates among which the next references are chosen, before all distances are brought up to date
-HALF = 2**24  # whole numbers up to this are exact in float32
+CALIBRATING = 32  # images from which the usual distance of a place is estimated
+FARTHEST = 512  # candidates for the next references between two updates of all distances
+HALF = 2**24  # whole numbers below this are exact in float32
 
 
 @dataclass(frozen=True)
 class PatchMemory(Scorer):
-    """The mean distance of the strangest places to the nearest reference; needs encoder="pretrained"."""
+    """The mean distance of an image's strangest 1% of places to the nearest reference; needs encoder="pretrained"."""
 
     name: ClassVar[str] = "patches"
     on_columns: ClassVar[bool] = True
@@ -44,29 +44,25 @@ class PatchMemory(Scorer):
             raise ValueError("scorer='patches' needs encoder='pretrained'")
         kept, levels, random = space.kept[0], space.levels, space.random
         counts = [min(h * w, -(-CANDIDATES // len(kept))) for _, h, w in levels]
-        found: list[list[np.ndarray]] = [[] for _ in levels]
+        sampled: list[list[np.ndarray]] = [[] for _ in levels]
         keys = []
         for start in range(0, len(kept), IMAGES_AT_ONCE):
             ids = kept[start : start + IMAGES_AT_ONCE]
             keys.append(_halves(row_keys(space.prepared(ids))))
-            for level, (part, count) in enumerate(zip(split_levels(space.patches(ids), levels), counts, strict=True)):
+            for own, part, count in zip(sampled, split_levels(space.patches(ids), levels), counts, strict=True):
                 places = [np.sort(random.choice(part.shape[1], count, replace=False)) for _ in ids]
-                found[level] += [own[chosen] for own, chosen in zip(part, places, strict=True)]
+                own += [image[chosen] for image, chosen in zip(part, places, strict=True)]
         arrays = {"levels": np.array(levels, np.float32), "keys": np.concatenate(keys)}
         for level, count in enumerate(counts):
-            candidates, found[level] = np.concatenate(found[level]), []  # which would take memory twice
-            mean = candidates.mean(axis=0, dtype=np.float64)
-            candidates -= mean.astype(np.float32)
-            deviation = np.sqrt(np.einsum("ij,ij->j", candidates, candidates, dtype=np.float64) / len(candidates))
-            standard = np.stack([mean, np.where(deviation > 0, deviation, 1.0)]).astype(np.float32)
-            candidates /= standard[1]
+            candidates, sampled[level] = np.concatenate(sampled[level]), []  # frees the copies
+            standard = _standardise(candidates)
             chosen = coreset(candidates, REFERENCES)
             owners = np.repeat(np.arange(len(kept)), count)[chosen].astype(np.float32)
             arrays |= {f"references{level}": candidates[chosen], f"owners{level}": owners, f"standard{level}": standard}
         return arrays | {"units": self._units(space, arrays)}
 
     def _units(self, space: MetricSpace, arrays: dict[str, np.ndarray]) -> np.ndarray:
-        """The median distance of places to the references of other images, of each block."""
+        """Each block's median distance of places to the references of other images."""
         assert space.patches is not None
         ids = space.kept[0][:: -(-len(space.kept[0]) // CALIBRATING)]
         ready, owners = self.ready(arrays, space.distance), self.locate(space.prepared(ids), arrays)
@@ -78,14 +74,15 @@ class PatchMemory(Scorer):
         return np.array([median if median > 0 else 1.0 for median in medians], np.float32)
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
-        """The arrays in main memory, and references r as (-2 r, r r): their products with places make distances."""
+        """The arrays in main memory, and references r as (-2 r, r r), whose products with places are distances."""
         held = {name: to_numpy(array) for name, array in arrays.items()}
-        both = [held[f"references{k}"] for k in range(len(held["levels"]))]
-        products = [np.hstack([-2 * own, (own * own).sum(axis=1, keepdims=True)]) for own in both]
-        return held | {f"products{k}": one for k, one in enumerate(products)}
+        for k in range(len(held["levels"])):
+            own = held[f"references{k}"]
+            held[f"products{k}"] = np.hstack([-2 * own, (own * own).sum(axis=1, keepdims=True)])
+        return held
 
     def locate(self, x: Array, ready: dict[str, Any], matches: Any = None) -> np.ndarray:
-        """Which training image each image x (b, d) is, -1 for none."""
+        """The training image that each image x (b, d) equals; -1 for none."""
         halves = _halves(row_keys(to_numpy(x)))
         same = (halves[:, None] == ready["keys"]).all(axis=2)
         return np.where(same.any(axis=1), same.argmax(axis=1), -1)
@@ -96,9 +93,10 @@ class PatchMemory(Scorer):
         return as_like(np.sort(maps, axis=1)[None, :, -count:].mean(axis=2), z)
 
     def maps(self, z: np.ndarray, ready: dict[str, Any], owners: np.ndarray) -> np.ndarray:
-        """The distance (b, height, width) of every place of images with features z (b, ...), 1 being usual."""
+        """The distance (b, height, width) of every place of images with features z (b, ...); 1 is usual."""
         levels = [tuple(map(int, level)) for level in ready["levels"]]
-        size, total = levels[0][1:], np.zeros((len(z), *levels[0][1:]))
+        size = levels[0][1:]
+        total = np.zeros((len(z), *size))
         for level, part in enumerate(split_levels(z, levels)):
             for one, (own, owner) in enumerate(zip(part, owners, strict=True)):
                 distances = _nearest(own, ready, level, owner).reshape(levels[level][1:])
@@ -114,12 +112,12 @@ class PatchMemory(Scorer):
 
 
 def top_count(level: Sequence[float]) -> int:
-    """How many places (channels, height, width) make the score."""
+    """How many places of a level (channels, height, width) the score averages."""
     return max(1, round(TOP * level[1] * level[2]))
 
 
 def resized(values: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """A map (h, w) enlarged to another size by linear interpolation."""
+    """A map (h, w) resized by linear interpolation."""
     for axis in (0, 1):
         have, want = values.shape[axis], size[axis]
         places = ((np.arange(want) + 0.5) * have / want - 0.5).clip(0, have - 1)
@@ -131,12 +129,12 @@ def resized(values: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
 
 
 def _halves(keys: np.ndarray) -> np.ndarray:
-    """48 bits of hashes (n,) as two whole numbers (n, 2) that float32 holds exactly."""
+    """48 bits of hashes (n,) as two whole numbers (n, 2), which float32 holds exactly."""
     return np.stack([keys % HALF, keys // HALF % HALF], axis=1).astype(np.float32)
 
 
 def split_levels(z: np.ndarray, levels: Any) -> list[np.ndarray]:
-    """The features (b, places, channels) of each block from those of all, (b, ...), flat."""
+    """The features (b, places, channels) of each block, from the flat features (b, ...) of all."""
     parts, start = [], 0
     for channels, height, width in levels:
         stop = start + channels * height * width
@@ -145,11 +143,21 @@ def split_levels(z: np.ndarray, levels: Any) -> list[np.ndarray]:
     return parts
 
 
-def coreset(points: np.ndarray, count: int) -> np.ndarray:
-    """Points (n, d) chosen greedily, each the farthest from those chosen before it.
+def _standardise(candidates: np.ndarray) -> np.ndarray:
+    """Standardise candidates (n, c) in place; returns their means and deviations (2, c)."""
+    mean = candidates.mean(axis=0, dtype=np.float64)
+    candidates -= mean.astype(np.float32)
+    deviation = np.sqrt(np.einsum("ij,ij->j", candidates, candidates, dtype=np.float64) / len(candidates))
+    standard = np.stack([mean, np.where(deviation > 0, deviation, 1.0)]).astype(np.float32)
+    candidates /= standard[1]
+    return standard
 
-    The farthest few are looked at by themselves until one outside may be farther; then all are brought up to date in
-    one matrix product.
+
+def coreset(points: np.ndarray, count: int) -> np.ndarray:
+    """The places of `count` points (n, d), each the farthest from those chosen before it.
+
+    Only the farthest few are searched, until a point outside may be farther; then one matrix product updates the
+    distances of all.
     """
     count, squares = min(count, len(points)), (points * points).sum(axis=1)
     nearest = np.full(len(points), np.inf, np.float32)
@@ -168,28 +176,29 @@ def coreset(points: np.ndarray, count: int) -> np.ndarray:
         new = _farthest(points[order[:FARTHEST]], nearest[order[:FARTHEST]].copy(), outside, count - len(chosen))
         new = [int(order[place]) for place in new]
         if not new:
-            break  # the rest are copies
+            break  # the rest are copies of chosen points
         chosen += new
     return np.array(chosen)
 
 
 def _farthest(points: np.ndarray, nearest: np.ndarray, outside: float, most: int) -> list[int]:
-    found: list[int] = []
-    while len(found) < most:
+    """Up to `most` of the points, each the farthest left, until one `outside` may be farther; changes `nearest`."""
+    chosen: list[int] = []
+    while len(chosen) < most:
         place = int(nearest.argmax())
-        if nearest[place] <= 0 or (found and nearest[place] < outside):
+        if nearest[place] <= 0 or (chosen and nearest[place] < outside):
             break
-        found.append(place)
+        chosen.append(place)
         np.minimum(nearest, ((points - points[place]) ** 2).sum(axis=1), out=nearest)
         nearest[place] = 0
-    return found
+    return chosen
 
 
 def _nearest(own: np.ndarray, ready: dict[str, Any], level: int, owner: int) -> np.ndarray:
     """The distance of each place (p, c) of an image to the nearest reference of another image."""
     references, owners = ready[f"products{level}"], ready[f"owners{level}"]
     mean, deviation = ready[f"standard{level}"]
-    places = np.ones((own.shape[1] + 1, len(own)), np.float32)  # the last row meets the square lengths of references
+    places = np.ones((own.shape[1] + 1, len(own)), np.float32)  # the last row multiplies the references' square lengths
     places[:-1] = ((own - mean) / deviation).T
     nearest = np.full(len(own), np.inf, np.float32)
     for start in range(0, len(references), REFERENCES_AT_ONCE):

@@ -53,7 +53,8 @@ def self_matches(x: Array, keys: Keys) -> SelfMatches:
     """Places of the rows of x that equal a reference to the last bit, and of those references."""
     found = row_keys(x)
     xp = namespace(x)
-    at = xp.searchsorted(keys.distinct, found).clip(0, len(keys.distinct) - 1)
+    at = xp.searchsorted(keys.distinct, found)
+    at = at - (at == len(keys.distinct))  # cheaper than `clip` for a single row
     rows = xp.where(keys.distinct[at] == found)[0]
     return rows, keys.places[at[rows]]
 

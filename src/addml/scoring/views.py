@@ -1,4 +1,4 @@
-"""The default scorer: four plain views of a row, the strangest of which counts."""
+"""The default scorer: four simple views of a row, of which the strangest counts."""
 
 from __future__ import annotations
 
@@ -7,35 +7,46 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, as_like, convert, dots, evenly_spaced_by, index_like, namespace, row_product, to_numpy
+from addml.arrays import (
+    Array,
+    as_like,
+    contiguous,
+    convert,
+    dots,
+    evenly_spaced_by,
+    index_like,
+    namespace,
+    row_product,
+    to_numpy,
+)
 from addml.distances import Distance, count_of, normalised
 from addml.parameters import check_whole
 from addml.scoring.base import MetricSpace, Scorer, Shapes, ViewScale
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
 
 VIEWS = ("columns", "space", "distilled", "tails")
-WHOLE = ("space", "distilled")  # for images and windows, whose numbers mean little one by one (docs/images.md)
-NEIGHBOURS = {"columns": 2, "space": 5, "distilled": 5}  # references that a distance is the mean of
-KEPT = 0.8  # of the references: those that the distilled view compares with
-EMBEDDED = 256  # references in the metric space: networks draw normal rows together, so that few tell
-ROUNDING = 2e-6  # of a squared length, which a squared distance that is 0 may be off by
+WHOLE = ("space", "distilled")  # for images and windows: a single pixel or step means little (docs/images.md)
+NEIGHBOURS = {"columns": 2, "space": 5, "distilled": 5}  # nearest references averaged by a view
+KEPT = 0.8  # share of the references that the distilled view compares with
+EMBEDDED = 256  # references in the metric space, where normal rows lie so close together that few suffice
+ROUNDING = 2e-6  # squared distances below this share of the squared length are rounding errors
 
 
 @dataclass(frozen=True)
 class Tails:
-    """How extreme the values of a row are, each in its own column: the view that needs no neighbours.
+    """The view without neighbours: how extreme each value of a row is in its own column.
 
-    A column adds minus the logarithm of the share of references at least as extreme on the side of the value.
+    A column adds -log of the share of references at least as extreme, on the value's side of the column.
     """
 
-    counted: Array  # (c,) places of the columns that count
-    columns: Array  # (c, R) their values in the references, sorted
-    equal: Array  # (c, R + 1) how many of a column are equal to the one at each place, from there on
-    worth: Array  # (R + 1,) what a column adds, by the number of references that are as extreme
+    counted: Array  # (c,) the columns that count
+    columns: Array  # (c, R) their sorted reference values
+    equal: Array  # (c, R + 1) how many values from each place on equal the one there
+    worth: Array  # (R + 1,) what a column adds, by the number of references at least as extreme
 
     @classmethod
     def of(cls, rows: Array, weight: Array) -> Tails:
-        """Learn from references (R, d) along the columns that have a weight (d,)."""
+        """Learn from the columns of references (R, d) with a nonzero weight (d,)."""
         counted = index_like(np.flatnonzero(to_numpy(weight)), rows)
         columns = np.sort(to_numpy(rows)[:, to_numpy(counted)].T, axis=1)
         ends = np.stack([column.searchsorted(column, side="right") for column in columns]) if len(columns) else columns
@@ -45,16 +56,16 @@ class Tails:
         return cls(counted, as_like(columns, rows), index_like(equal, rows), as_like(worth, rows))
 
     def score(self, x: Array, own: Array) -> Array:
-        """The sum over columns (b,) of rows (b, d), of which those at the places `own` are references themselves."""
+        """The sum (b,) over the columns of rows (b, d); rows at the places `own` are references themselves."""
         total = as_like(np.zeros(len(x)), x)
-        for column in self.terms(x, own):  # one after the other: a row's bits are the same among any others
+        for column in self.terms(x, own):  # in a fixed order: a row's bits do not depend on its batch
             total += column
         return total
 
     def terms(self, x: Array, own: Array) -> Array:
-        """What each column that counts adds, (c, b); a reference leaves itself out."""
+        """What each counted column adds, (c, b); a reference leaves itself out."""
         xp, size = namespace(x), self.columns.shape[1]
-        values = xp.ascontiguousarray(x[:, self.counted].T) if xp is np else x[:, self.counted].T.contiguous()
+        values = contiguous(x[:, self.counted].T)
         if isinstance(values, np.ndarray):
             pairs = zip(self.columns, values, strict=True)
             less = np.array([column.searchsorted(one) for column, one in pairs], np.int64).reshape(values.shape)
@@ -63,7 +74,7 @@ class Tails:
         each = index_like(np.arange(len(values))[:, None], values)
         is_one = self.columns[each, less.clip(0, size - 1)] == values
         at_most = less + is_one * self.equal[each, less]
-        extreme = xp.minimum(at_most, size - less)  # references at least as extreme, on the side where these are fewer
+        extreme = xp.minimum(at_most, size - less)  # references at least as extreme, on the side with fewer of them
         terms = self.worth[extreme]
         if len(own):
             fewer = xp.maximum(extreme[:, own] - 1, 0 * extreme[:, own])
@@ -72,28 +83,34 @@ class Tails:
 
 
 class ColumnDistances(NamedTuple):
-    """Where rows lie along the columns."""
+    """How far rows lie from the references along the columns."""
 
     self_matches: SelfMatches
-    distances: Array  # (b, R) to the references, within the range of these
-    beyond: Array  # (b,) what lies beyond it, to be added to all of a row's distances
+    distances: Array  # (b, R) to the references, with values clipped to their range
+    beyond: Array  # (b,) the excess over that range, which adds to all distances of a row
     tails: Array  # (b,) the view of that name
 
 
 @dataclass(repr=False)
 class Views(Scorer):
-    """Distances along columns and in the metric space, to all references and to distilled ones, and tails of columns.
+    """Four views of a row, of which the strangest counts.
 
-    The references are ordered by their distance from the centre, so that those which distillation keeps come first.
+    Compares rows with references: training rows at every distance from the middle. See docs/method.md for the views.
+
+    Parameters
+    ----------
+    references : the number of training rows to keep, at least 8.
+    views : some of "columns", "space", "distilled" and "tails".
+    at_once : rows that are scored together, at most 256.
     """
 
     references: int = 1024
     views: tuple[str, ...] = VIEWS
-    at_once: int = 256  # rows of a block scored together: more leave the interpreter's lock to others for longer
+    at_once: int = 256  # large blocks release the interpreter's lock for longer at a time
     name: ClassVar[str] = "views"
     on_columns: ClassVar[bool] = True
     scale = ViewScale
-    max_threads = 4  # many short calls ask for one interpreter's lock: sixteen were slower than two
+    max_threads = 4  # sixteen threads were slower than two: many short calls compete for the interpreter's lock
 
     def check(self) -> None:
         check_whole("references", self.references, least=8)
@@ -111,13 +128,16 @@ class Views(Scorer):
         return np.array([view == "space" for view in self.views])
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
-        """Take references at every distance from the middle of the rows, those closest to the centre first."""
+        """Keep references at every distance from the middle; those closest to the centre come first."""
         chosen = space.not_anomalous[evenly_spaced_by(space.norms, self.references)]
         embedded = space.embed([chosen] * len(space.center))
         away = ((embedded - space.center[:, None]) ** 2).sum(axis=(0, 2))
         order = np.argsort(away, kind="stable")
-        rows, some = space.prepared(chosen[order]), order[:: stride(len(order))]
-        return {"rows": rows, "column_weight": space.column_weight, "references": embedded[:, some]}
+        return {
+            "rows": space.prepared(chosen[order]),
+            "column_weight": space.column_weight,
+            "references": embedded[:, order[:: stride(len(order))]],
+        }
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
         rows, z = arrays["rows"], side_by_side(arrays["references"], distance)
@@ -141,7 +161,7 @@ class Views(Scorer):
         return ColumnDistances(matches, distances, beyond, tails)
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
-        """Scores (views, rows) of embeddings (E, b, w); rows that are not located are padding."""
+        """Scores (views, rows) of embeddings (E, b, w); rows beyond the located ones are padding."""
         scores = _along_columns(located, ready["kept"]) | {"tails": located.tails}
         if "space" in self.views:
             scores["space"] = _in_space(side_by_side(z, distance), ready, located)
@@ -156,28 +176,28 @@ class Views(Scorer):
 
 
 def stride(references: int) -> int:
-    """Every which of so many references is embedded."""
+    """One in how many references is embedded."""
     return -(-references // EMBEDDED)
 
 
 def embedded_places(references: int) -> range:
-    """The places of those that are embedded."""
+    """The places of the embedded references."""
     return range(0, references, stride(references))
 
 
 def side_by_side(z: Array, distance: Distance) -> Array:
-    """Embeddings (E, b, w) of all members as one row each, (b, E w); at length 1 where only directions count."""
+    """Embeddings (E, b, w) of all members as rows (b, E w); at length 1 for the cosine distance."""
     z = normalised(z) if distance == "cosine" else z
     return z.swapaxes(0, 1).reshape(z.shape[1], -1)
 
 
 def _along_columns(located: ColumnDistances, kept: int) -> dict[str, Array]:
-    """The views (b,) along the columns; the references that distillation keeps come first."""
+    """The views (b,) along the columns; the first `kept` references are the distilled ones."""
     distances, k = located.distances, NEIGHBOURS
     rows, references = located.self_matches
     if len(rows):
         distances[rows, references] = np.inf
-    near = least(distances[:, :kept], min(k["distilled"], max(1, kept - 1)))  # a reference has one neighbour less
+    near = least(distances[:, :kept], min(k["distilled"], max(1, kept - 1)))  # a reference is not its own neighbour
     two = near[:, : k["columns"]]
     if kept < distances.shape[1]:
         others = least(distances[:, kept:], min(k["columns"], distances.shape[1] - kept))
@@ -205,17 +225,21 @@ def least(distances: Array, k: int) -> Array:
     if not isinstance(distances, np.ndarray):
         return namespace(distances).topk(distances, k, largest=False).values
     left, each, found = distances.copy(), np.arange(len(distances)), np.empty((len(distances), k), distances.dtype)
-    for place in range(k):  # a few passes for the minimum take a fifth of the time of a partition
-        least = left.argmin(axis=1)
-        found[:, place] = left[each, least]
-        left[each, least] = np.inf
+    for place in range(k):  # finding the minimum a few times takes a fifth of the time of a partition
+        nearest = left.argmin(axis=1)
+        found[:, place] = left[each, nearest]
+        left[each, nearest] = np.inf
     return found
 
 
 def mean_of(nearest: Array) -> Array:
-    """The mean (b,) of distances (b, k), without references that do not count; 0 where none does."""
+    """The mean (b,) of the finite distances (b, k); 0 if there are none."""
     xp = namespace(nearest)
     counted = xp.isfinite(nearest)
+    if isinstance(nearest, np.ndarray) and counted.all():  # as a step of a stream has it, in a third of the time
+        return sum((nearest[:, place] for place in range(1, nearest.shape[1])), start=nearest[:, 0]) / np.float32(
+            nearest.shape[1]
+        )
     total = xp.where(counted, nearest, as_like(0.0, nearest))
-    sums = sum((total[:, place] for place in range(1, total.shape[1])), start=total[:, 0])  # in order, for any rows
+    sums = sum((total[:, place] for place in range(1, total.shape[1])), start=total[:, 0])  # in a fixed order
     return sums / convert(counted.sum(1).clip(1), sums)

@@ -82,6 +82,7 @@ class WindowViews(Views):
     views: tuple[str, ...] = WINDOW_VIEWS
     step_quantile: float = HIGH  # of the training steps, from which the unit of that view comes
     singly: bool = False  # whether every row is a product of its own, as steps of a stream are
+    smoothing: int = 1  # steps, centred, over which the scores of a series are averaged
     name: ClassVar[str] = "windows"
 
     def check(self) -> None:
@@ -89,6 +90,7 @@ class WindowViews(Views):
         check_whole("at_once", self.at_once, most=256)
         check_number("step_quantile", self.step_quantile, 0.5, 1, with_low=False, with_high=False)
         check_flag("singly", self.singly)
+        check_whole("smoothing", self.smoothing)
         if tuple(self.views) not in (WINDOW_VIEWS, ONE_CHANNEL):
             raise ValueError(f"views={self.views!r}: windows have the views {', '.join(WINDOW_VIEWS)}; leave views out")
 

@@ -1,8 +1,7 @@
-"""Who may connect and ask, how long they may take, and a uvicorn server that keeps to it.
+"""Access control: the token, limits on connections, and the uvicorn server that enforces them.
 
-The token is checked by `Guard`, for every path. `Connection` bounds what a client without a token can hold: a
-connection without a complete request, or a body that makes no progress, is closed after a while, and at the limit the
-one that has waited longest makes room for a new one.
+`Guard` checks the token of every request. `Connection` limits what clients without a token can occupy: it closes
+connections whose request or body makes no progress, and at the connection limit it drops the longest idle one.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from addml.server import Limits, error_json
 
-OPEN = ("/api/v1/health", "/api/v1/ready")  # say nothing but that the server is there
-SMALL = 10**6  # bytes that are read of a request that is answered before its end
+OPEN = ("/api/v1/health", "/api/v1/ready")  # need no token
+DRAIN_BYTES = 10**6  # read from the body of a refused request, to keep its connection usable
 HEADERS = {
     "cache-control": "no-store",
-    "referrer-policy": "no-referrer",  # the first address holds the token
+    "referrer-policy": "no-referrer",  # the first URL contains the token
     "x-content-type-options": "nosniff",
     "cross-origin-resource-policy": "same-origin",
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -42,24 +41,24 @@ NO_TOKEN = (
     "the token is missing or not this server's: open the address that addml serve printed, or send the header "
     "Authorization: Bearer TOKEN"
 )
-TRUSTED = "addml.trusted"  # in the scope of a request that had the token
+TRUSTED = "addml.trusted"  # set in the scope of a request with the token
 
 
 class Guard:
-    """Lets nobody in without the token, takes it from the first address into a cookie, and adds headers to all.
+    """Middleware that requires the token, moves it from the first URL into a cookie, and adds security headers.
 
-    A small body is read to its end before the answer goes out, so that the connection stays usable; on a larger one
-    the connection is closed.
+    If the app answers before it has read the body, a small body is read to its end so that the connection stays usable;
+    with a larger one the connection is closed.
     """
 
     def __init__(self, app: ASGIApp, token: str, cookie: str, note: Callable[[Scope, int, float], None]) -> None:
-        """`note` is told of every request, the status of its answer, and its seconds."""
+        """`note` is called with the scope, the status and the seconds of every request."""
         self.app, self.token, self.cookie, self.note = app, token, cookie, note
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        began, status, is_read = time.perf_counter(), 499, False  # 499: the client went away
+        began, status, is_read = time.perf_counter(), 499, False  # 499: the client disconnected
 
         async def receiving() -> Message:
             nonlocal is_read
@@ -70,7 +69,7 @@ class Guard:
         async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
-                status, left = message["status"], SMALL
+                status, left = message["status"], DRAIN_BYTES
                 while not is_read and left > 0:
                     left -= len((await receiving()).get("body", b""))
                 headers = MutableHeaders(scope=message)
@@ -86,25 +85,17 @@ class Guard:
             self.note(scope, status, time.perf_counter() - began)
 
     def _answer(self, request: Request) -> Response | None:
-        """The answer to a request that the app must not see, if it is one."""
+        """A redirect or a refusal; None if the app may answer the request."""
         root = request.scope.get("root_path", "")
-        path = request.scope["path"].removeprefix(root)  # request.url is made of the Host header too
+        path = request.scope["path"].removeprefix(root)  # request.url depends on the Host header
         if path in OPEN:
             return None
-        if request.method == "GET" and self._knows(request.query_params.get("token", "")):
-            # Without the token, which is then in no history; two slashes at the start would lead to another server.
+        if request.method == "GET" and self._is_token(request.query_params.get("token", "")):
+            # The redirect keeps the token out of the history. lstrip: a leading // would lead to another server.
             answer = RedirectResponse(f"{root}/" + path.lstrip("/\\"), 303)
             answer.set_cookie(self.cookie, self.token, path=root or "/", httponly=True, samesite="strict")
             return answer
-        kind, _, said = request.headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer":
-            is_allowed = self._knows(said.strip())
-        else:  # what changes something must come from a page of this server: other ports have the same cookies
-            origin = request.headers.get("origin", "")
-            is_own = bool(origin) and origin.partition("://")[2] == request.headers.get("host")
-            is_safe = is_own or request.method in ("GET", "HEAD", "OPTIONS")
-            is_allowed = is_safe and self._knows(request.cookies.get(self.cookie, ""))
-        if is_allowed:
+        if self._is_allowed(request):
             request.scope[TRUSTED] = True
             return None
         body, kind = error_json(401, NO_TOKEN), "application/json"
@@ -112,35 +103,45 @@ class Guard:
             body, kind = f"<!doctype html><title>ADDML</title><p>{NO_TOKEN}.</p>".encode(), "text/html"
         return Response(body, 401, {"www-authenticate": "Bearer"}, kind)
 
-    def _knows(self, said: str) -> bool:
-        """Whether that is the token; comparing takes as long whatever is wrong with it."""
-        return hmac.compare_digest(said.encode(), self.token.encode())
+    def _is_allowed(self, request: Request) -> bool:
+        """Whether the request has the token. With the cookie, requests that change anything need our Origin header."""
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
+        if kind.lower() == "bearer":
+            return self._is_token(token.strip())
+        origin = request.headers.get("origin", "")
+        is_own = bool(origin) and origin.partition("://")[2] == request.headers.get("host")
+        is_safe = is_own or request.method in ("GET", "HEAD", "OPTIONS")  # pages on other ports send the cookie too
+        return is_safe and self._is_token(request.cookies.get(self.cookie, ""))
+
+    def _is_token(self, token: str) -> bool:
+        """Compare with the token in constant time."""
+        return hmac.compare_digest(token.encode(), self.token.encode())
 
 
 # Connections ------------------------------------------------------------------------------------------------
 
-LEAST_RATE = 10_000  # bytes a second of a body, after the timeout
-RESERVED_FILES = 96  # that the server opens itself, and connections that were accepted and not yet looked at
-ACCEPTED_AT_ONCE = 16  # asyncio accepts so many before it looks at one; each needs a file
-WAITING_IN_SYSTEM = 1024  # connections that the system keeps until they are accepted
-LOGGED = Counter[tuple[int, str]]()  # messages by their minute
+MIN_RATE = 10_000  # bytes per second of a body, after the timeout
+RESERVED_FILES = 96  # file descriptors for the server itself and for accepted connections not yet counted
+ACCEPT_BACKLOG = 16  # connections that asyncio accepts at a time; each needs a file descriptor
+LISTEN_BACKLOG = 1024  # connections that the system queues until they are accepted
+LOGGED = Counter[tuple[int, str]]()  # (minute, message): count
 
 
 class Connection(H11Protocol):
-    """A connection that is given up when its client keeps the server waiting."""
+    """An HTTP connection that is closed when its client is too slow."""
 
-    most, timeout = 256, 20.0  # `Server` sets them
-    began = heard = 0.0  # when the wait for a request or for the rest of it began, and when bytes came last
-    received = 0  # bytes of the present request
-    stuck: float | None = None  # since when the client reads nothing of an answer
+    most, timeout = 256, 20.0  # overridden by `Server`
+    began = heard = 0.0  # when waiting for the current request began, and when the last bytes arrived
+    received = 0  # bytes of the current request
+    stuck: float | None = None  # since when the client has not read the answer
 
     def connection_made(self, transport: Any) -> None:
-        """Take it, in place of one that only waits where there are too many, or refuse it."""
+        """Accept the connection. At the limit, drop the longest idle one, or refuse the new one if none is idle."""
         self.began = self.heard = time.monotonic()
         if len(self.connections) >= self.most:
             waiting = [one for one in self.connections if isinstance(one, Connection) and one.is_waiting]
             if not waiting:
-                transport.set_protocol(asyncio.Protocol())  # which ignores what still comes
+                transport.set_protocol(asyncio.Protocol())  # ignores further data
                 transport.write(_closing(503, f"{self.most} connections are open; try again later"))
                 transport.close()
                 return
@@ -170,12 +171,12 @@ class Connection(H11Protocol):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether it serves nobody who had the token: between requests, or a refused body comes in."""
+        """Whether it may be dropped: between requests, or receiving a body without the token."""
         cycle = self.cycle
         return cycle is None or cycle.response_complete or (cycle.more_body and not cycle.scope.get(TRUSTED))
 
-    def give_up(self, now: float) -> None:
-        """Close it if the client has taken too long."""
+    def close_if_slow(self, now: float) -> None:
+        """Close the connection if the client is too slow."""
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             if now - self.began > self.timeout:
@@ -184,15 +185,15 @@ class Connection(H11Protocol):
             if now - self.stuck > self.timeout:
                 self.transport.abort()
         elif cycle.more_body and not self.flow.read_paused:
-            slow = now - self.began > self.timeout + self.received / LEAST_RATE
+            slow = now - self.began > self.timeout + self.received / MIN_RATE
             if now - self.heard > self.timeout or slow:
                 if not cycle.response_started:
-                    self.transport.write(_closing(408, "the rest of the body did not come in time; send it again"))
+                    self.transport.write(_closing(408, "the body did not arrive in time; send it again"))
                 self.transport.close()
 
 
 def _closing(status: int, words: str) -> bytes:
-    """A whole answer, after which the connection is closed."""
+    """A complete HTTP answer for a connection that is then closed."""
     headers = "content-type: application/json\r\nconnection: close\r\nretry-after: 1"
     return f"HTTP/1.1 {status} -\r\n{headers}\r\n\r\n".encode() + error_json(status, words)
 
@@ -201,7 +202,7 @@ def _closing(status: int, words: str) -> bytes:
 
 
 def is_rare(record: logging.LogRecord) -> bool:
-    """Whether a message came at most five times in this minute; a flood of the same one would fill the disk."""
+    """Filter out a message after five times in one minute: a flood would fill the disk."""
     if len(LOGGED) > 1000:
         LOGGED.clear()
     message = int(time.monotonic() / 60), str(record.msg)[:200]
@@ -210,7 +211,7 @@ def is_rare(record: logging.LogRecord) -> bool:
 
 
 class Server(uvicorn.Server):
-    """Ends at an interrupt, at a polite kill and when the terminal goes, and leaves nothing behind."""
+    """A uvicorn server with the limits above that also stops cleanly on SIGHUP."""
 
     def __init__(self, app: ASGIApp, limits: Limits, root_path: str, when_ready: Callable[[], None]) -> None:
         most = limits.connections
@@ -224,9 +225,9 @@ class Server(uvicorn.Server):
             app,
             http=type("Bounded", (Connection,), {"most": most, "timeout": limits.timeout}),
             ws="none",
-            backlog=ACCEPTED_AT_ONCE,
+            backlog=ACCEPT_BACKLOG,
             root_path=root_path,
-            log_level="critical",  # the app says what fails; what is cut off at the end is no failure
+            log_level="critical",  # the app logs its errors itself
             access_log=False,
             server_header=False,
             timeout_keep_alive=int(limits.timeout),
@@ -240,21 +241,21 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         for one in sockets or ():
-            one.listen(WAITING_IN_SYSTEM)
+            one.listen(LISTEN_BACKLOG)
         self._when_ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Also give up slow clients, twice a second."""
+        """Also close slow connections, twice a second."""
         if counter % 5 == 0:
             for one in list(self.server_state.connections):
                 if isinstance(one, Connection):
-                    one.give_up(time.monotonic())
+                    one.close_if_slow(time.monotonic())
         return await super().on_tick(counter)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Those that uvicorn knows, and that the terminal goes, unless the server is to outlive it (nohup)."""
-        hangup = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has no SIGHUP; SIGTERM is captured already
+        """Also capture SIGHUP, unless it is ignored (nohup)."""
+        hangup = getattr(signal, "SIGHUP", signal.SIGTERM)  # Windows has no SIGHUP; uvicorn captures SIGTERM
         with super().capture_signals(), ExitStack() as after:
             if callable(before := signal.getsignal(hangup)):
                 signal.signal(hangup, self.handle_exit)
@@ -262,6 +263,6 @@ class Server(uvicorn.Server):
             yield
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End; a second signal changes nothing, since jobs and files would be left behind."""
+        """Stop; ignore a second signal, which would make uvicorn exit before jobs and files are removed."""
         if not self.should_exit:
             super().handle_exit(sig, frame)

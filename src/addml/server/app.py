@@ -1,4 +1,4 @@
-"""The endpoints, which static/openapi.json describes, and what is counted and logged of every request."""
+"""The endpoints (described in static/openapi.json), metrics and the access log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from starlette.types import Scope
 
 from addml import __version__
 from addml.errors import AddmlError
-from addml.server import NO_ROOM, Limits, RefusedError, error_json
+from addml.server import DISK_FULL, Limits, RefusedError, error_json
 from addml.server.access import Guard
 from addml.server.job import REPORT, SCORED
 from addml.server.jobs import ZIPPED, Job, Jobs, resident
@@ -38,18 +38,21 @@ from addml.text import json_value
 
 API = "/api/v1"
 STATIC = resources.files("addml.server") / "static"
-PAGES = {"/": "index.html", "/inspector.js": "inspector.js", "/inspector.css": "inspector.css"}
-TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+PAGES = {
+    "/": ("index.html", "text/html"),
+    "/inspector.js": ("inspector.js", "text/javascript"),
+    "/inspector.css": ("inspector.css", "text/css"),
+}
 FILES = {"report": (REPORT, "text/html"), "scored": (SCORED, "text/csv"), "model": (ZIPPED, "application/zip")}
-# The report may run its own scripts, apart from the cookie and from all that it would open here.
+# The report may run its own scripts, but without access to the cookie or to other pages of this server.
 REPORT_HEADERS = {"content-security-policy": "sandbox allow-scripts allow-downloads; frame-ancestors 'self'"}
-LARGE_AT_ONCE = 2  # bodies over a megabyte
+LARGE_AT_ONCE = 2  # bodies over 1 MB
 BUCKETS = ("0.002", "0.005", "0.01", "0.02", "0.05", "0.1", "0.2", "0.5", "1", "5", "+Inf")  # seconds
 METHODS = ("GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS")
 
 
 def create_app(models: Models, token: str, cookie: str, limits: Limits, access_log: str | None) -> Starlette:
-    """The whole app over these models."""
+    """The web app that serves these models."""
     observer = Observer(access_log)
     api = Api(models, limits, observer)
 
@@ -62,21 +65,21 @@ def create_app(models: Models, token: str, cookie: str, limits: Limits, access_l
 
     errors = (AddmlError, HTTPException, OSError, ClientDisconnect, Exception)
     app = Starlette(
-        routes=[*api.routes(), *(Route(path, partial(_page, name)) for path, name in PAGES.items())],
+        routes=[*api.routes(), *(Route(path, partial(_page, *page)) for path, page in PAGES.items())],
         middleware=[Middleware(Guard, token=token, cookie=cookie, note=observer.note)],
         exception_handlers=dict.fromkeys(errors, _error),
         lifespan=lifespan,
     )
-    app.router.redirect_slashes = False  # the address of a redirect would be made of the Host header
+    app.router.redirect_slashes = False  # the redirect would contain the client's Host header
     return app
 
 
-async def _page(name: str, request: Request) -> Response:
-    return Response((STATIC / name).read_bytes(), media_type=TYPES[name.partition(".")[2]])
+async def _page(name: str, kind: str, request: Request) -> Response:
+    return Response((STATIC / name).read_bytes(), media_type=kind)
 
 
 class Api:
-    """Models and jobs by REST."""
+    """The REST endpoints."""
 
     def __init__(self, models: Models, limits: Limits, observer: Observer) -> None:
         self.models, self.limits, self.observer = models, limits, observer
@@ -108,7 +111,7 @@ class Api:
 
     @contextmanager
     def _slot(self, kind: str, most: int) -> Iterator[None]:
-        """One of a few places; 503 where all are taken, at once: whoever waits would only make others wait."""
+        """Occupy one of `most` slots, or refuse with 503 at once: a queue would only delay everyone."""
         if self._used[kind] >= most:
             raise RefusedError(f"the server is busy: {most} {kind} at once; try again", 503)
         self._used[kind] += 1
@@ -125,8 +128,8 @@ class Api:
     async def ready(self, request: Request) -> Response:
         waiting = self.work.waiting
         is_ready = not self._ending.is_set() and waiting < self.limits.queue
-        answer = {"ready": is_ready, "models": len(self.models), "waiting": waiting}
-        return JSONResponse(answer, 200 if is_ready else 503)
+        body = {"ready": is_ready, "models": len(self.models), "waiting": waiting}
+        return JSONResponse(body, 200 if is_ready else 503)
 
     async def openapi(self, request: Request) -> Response:
         document = json.loads((STATIC / "openapi.json").read_bytes())
@@ -134,13 +137,13 @@ class Api:
         return JSONResponse(document | {"servers": [{"url": request.scope["root_path"] or "/"}]})
 
     async def metrics(self, request: Request) -> Response:
-        present = {
+        gauges = {
             "addml_models": len(self.models),
             "addml_jobs_waiting": self.work.waiting,
             "addml_scoring": self._used["requests to score"],
             "process_resident_memory_bytes": resident(os.getpid()),
         }
-        return Response(self.observer.text(present), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(self.observer.text(gauges), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def list_models(self, request: Request) -> Response:
         models = await asyncio.to_thread(lambda: [self.models.fresh(name) for name in list(self.models)])
@@ -155,12 +158,12 @@ class Api:
         kind = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
         is_large = int(request.headers.get("content-length", LARGE + 1)) > LARGE
         most = min(self.limits.rows, self.limits.upload)
-        with ExitStack() as held:
-            if is_large:  # bytes take many times their size in memory
-                held.enter_context(self._slot("large requests", LARGE_AT_ONCE))
-            body = b"".join([piece async for piece in _pieces(request, most, "send fewer rows at a time")])
+        with ExitStack() as slots:
+            if is_large:  # parsed rows need many times the memory of the body
+                slots.enter_context(self._slot("large requests", LARGE_AT_ONCE))
+            body = b"".join([piece async for piece in _pieces(request, most, "send fewer rows per request")])
             if not is_large:
-                held.enter_context(self._slot("requests to score", self.limits.scoring))
+                slots.enter_context(self._slot("requests to score", self.limits.scoring))
 
             def scored() -> bytes:
                 return score_rows(self.models.fresh(name), body, kind, self._ending.is_set)
@@ -171,25 +174,25 @@ class Api:
     async def jobs(self, request: Request) -> Response:
         if request.method != "POST":
             return _paged(request, "jobs", [job.short() for job in self.work])
-        asked = request.query_params
-        options = [(name, value) for name, value in asked.multi_items() if name not in ("name", "model")]
-        job = self.work.new(asked.get("name", ""), asked.get("model") or None, options)
+        query = request.query_params
+        options = [(name, value) for name, value in query.multi_items() if name not in ("name", "model")]
+        job = self.work.new(query.get("name", ""), query.get("model") or None, options)
         try:
             with job.upload.open("wb") as file:
-                async for piece in _pieces(request, self.limits.upload, "allow more by --limit upload=SIZE"):
+                async for piece in _pieces(request, self.limits.upload, "raise the server's --limit upload=SIZE"):
                     file.write(piece)
                 if not file.tell():
                     raise RefusedError("the request is empty; send the bytes of a file as its body")
-        except BaseException:  # a client that goes away too
-            with suppress(RefusedError):  # removed already, as the server ends
+        except BaseException:  # including a disconnected client
+            with suppress(RefusedError):  # already removed if the server is stopping
                 self.work.remove(job.id)
             raise
         self.work.start(job)
         return _started(request, job)
 
     async def again(self, request: Request) -> Response:
-        asked = request.query_params.multi_items()
-        return _started(request, await asyncio.to_thread(self.work.again, request.path_params["id"], asked))
+        options = request.query_params.multi_items()
+        return _started(request, await asyncio.to_thread(self.work.again, request.path_params["id"], options))
 
     async def job(self, request: Request) -> Response:
         if request.method == "DELETE":
@@ -200,16 +203,16 @@ class Api:
     async def file(self, name: str, request: Request) -> Response:
         job, (file, kind) = self.work[request.path_params["id"]], FILES[name]
         if job.state != "done":
-            raise RefusedError(f"the job is {job.state}: there is nothing to see", 409)
+            raise RefusedError(f"the job is {job.state}; its files exist once it is done", 409)
         if not (job.folder / file).exists():
-            raise RefusedError(f"{job.file} was scored by {job.model}: nothing was learned from it", 404)
+            raise RefusedError(f"{job.file} was scored with {job.model}; this job has no model of its own", 404)
         headers = REPORT_HEADERS if name == "report" else {"content-disposition": "attachment"}
         return FileResponse(job.folder / file, media_type=kind, headers=headers)
 
 
 async def _pieces(request: Request, most: int, remedy: str) -> AsyncIterator[bytes]:
-    """The body piece by piece, unless it is or says that it is too large."""
-    size, too_large = 0, RefusedError(f"more than {most / 1e6:,.0f} MB; {remedy}", 413)
+    """Stream the body; refuse it as soon as its length, announced or received, exceeds `most` bytes."""
+    size, too_large = 0, RefusedError(f"the request has more than {most / 1e6:,.0f} MB; {remedy}", 413)
     if int(request.headers.get("content-length", "0")) > most:
         raise too_large
     async for piece in request.stream():
@@ -219,16 +222,16 @@ async def _pieces(request: Request, most: int, remedy: str) -> AsyncIterator[byt
         yield piece
 
 
-def _paged(request: Request, name: str, items: Sequence[dict[str, Any]]) -> Response:
-    """Some items of a list, and where the rest begins."""
-    asked = {"offset": "0", "limit": "100"} | dict(request.query_params)
-    for word, least, most in (("offset", 0, 10**9), ("limit", 1, 1000)):
-        if not re.fullmatch("[0-9]{1,9}", asked[word]) or not least <= int(asked[word]) <= most:
-            raise RefusedError(f"{word}={asked[word]!r}: give a whole number of {least} to {most}")
-    start = int(asked["offset"])
-    end = start + int(asked["limit"])
+def _paged(request: Request, title: str, items: Sequence[dict[str, Any]]) -> Response:
+    """One page of a list, with the total and the next offset."""
+    query = {"offset": "0", "limit": "100"} | dict(request.query_params)
+    for name, least, most in (("offset", 0, 10**9), ("limit", 1, 1000)):
+        if not re.fullmatch("[0-9]{1,9}", query[name]) or not least <= int(query[name]) <= most:
+            raise RefusedError(f"{name}={query[name]!r}: give a whole number from {least} to {most}")
+    start = int(query["offset"])
+    end = start + int(query["limit"])
     following = end if end < len(items) else None
-    return JSONResponse(json_value({name: items[start:end], "total": len(items), "next": following}))
+    return JSONResponse(json_value({title: items[start:end], "total": len(items), "next": following}))
 
 
 def _started(request: Request, job: Job) -> Response:
@@ -237,39 +240,39 @@ def _started(request: Request, job: Job) -> Response:
 
 
 async def _error(request: Request, error: Exception) -> Response:
-    """What the client can correct or wait for; any other failure is logged, and its details stay here."""
+    """The error response. Details of unexpected errors are logged and not sent to the client."""
     headers = dict(getattr(error, "headers", None) or {})
     if isinstance(error, ClientDisconnect):
-        status, message = 400, "the client went away"
+        status, message = 400, "the client disconnected"
     elif isinstance(error, HTTPException):
         status, message = error.status_code, f"{request.method} {request.scope['path']}: {error.detail}"
     elif isinstance(error, AddmlError):
         status, message = getattr(error, "status", 422), str(error)
     elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        status, message = 507, NO_ROOM
+        status, message = 507, DISK_FULL
     else:
         logging.getLogger("addml").error("%s %s", request.method, request.scope["path"], exc_info=error)
-        status, message = 500, f"the server failed ({type(error).__name__}); its terminal says more"
+        status, message = 500, f"the server failed ({type(error).__name__}); see its terminal for details"
     if status in (429, 503):
         headers["retry-after"] = "1"
     return Response(error_json(status, message), status, headers, JSON)
 
 
-# What is counted and logged ---------------------------------------------------------------------------------
+# Metrics and access log -------------------------------------------------------------------------------------
 
 
 class Observer:
-    """Counts requests and their seconds for Prometheus, and writes a line for each where a log is wanted."""
+    """Counts requests and their durations for Prometheus and writes the access log."""
 
     def __init__(self, access_log: str | None) -> None:
-        """The log is a file, or `-` for standard error."""
-        self.requests, self.seconds = Counter[str](), defaultdict[str, float](int)  # by names with labels
+        """`access_log` is a file, or `-` for standard error."""
+        self.requests, self.seconds = Counter[str](), defaultdict[str, float](int)  # by metric with labels
         self.log: IO[str] | None = sys.stderr if access_log == "-" else None
         if access_log and self.log is None:
             self.log = open(access_log, "a", encoding="utf-8")  # noqa: SIM115
 
     def note(self, scope: Scope, status: int, seconds: float) -> None:
-        path = getattr(scope.get("route"), "path", "other")  # no names of clients: their number has no bound
+        path = getattr(scope.get("route"), "path", "other")  # not the client's path, for a bounded number of labels
         method = scope["method"] if scope["method"] in METHODS else "other"
         self.requests[f'addml_requests_total{{method="{method}",path="{path}",status="{status}"}}'] += 1
         for edge in BUCKETS:
@@ -279,12 +282,15 @@ class Observer:
         if self.log is not None:
             client = (scope.get("client") or ("-",))[0]
             when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-            asked = scope["path"].encode("unicode_escape").decode()  # without the query, which may hold the token
-            print(f"{when} {client} {method} {asked} {status} {seconds * 1000:.1f}ms", file=self.log, flush=True)
+            target = scope["path"].encode("unicode_escape").decode()  # without the query, which may contain the token
+            print(f"{when} {client} {method} {target} {status} {seconds * 1000:.1f}ms", file=self.log, flush=True)
 
-    def text(self, present: Mapping[str, float]) -> str:
-        """All of it, and values of the present, in Prometheus' format."""
-        lines = [f"# TYPE {name} gauge\n{name} {value}" for name, value in present.items()]
-        lines += ["# TYPE addml_requests_total counter", *(f"{one} {count}" for one, count in self.requests.items())]
-        lines += ["# TYPE addml_request_seconds histogram", *(f"{one} {sum}" for one, sum in self.seconds.items())]
+    def text(self, gauges: Mapping[str, float]) -> str:
+        """All metrics in Prometheus' text format."""
+        lines = [f"# TYPE {name} gauge\n{name} {value}" for name, value in gauges.items()]
+        for name, kind, values in (
+            ("addml_requests_total", "counter", self.requests),
+            ("addml_request_seconds", "histogram", self.seconds),
+        ):
+            lines += [f"# TYPE {name} {kind}", *(f"{key} {value}" for key, value in values.items())]
         return "\n".join(lines) + "\n"

@@ -1,8 +1,8 @@
-"""A job in a process of its own: a JSON request on standard input, JSON lines on standard output.
+"""The process of one job: a JSON request on standard input, JSON lines on standard output.
 
-Request, on one line: {"command": "detect", "options": {"file": ..., ...}, "labels": {path: what people call it},
-"unpacked": bytes}. Lines: {"progress": "Training"} for each stage, then {"result": ...}, as `addml --json` prints,
-or {"error": ...}. The process ends when its standard input does: the server is gone.
+Request, on one line: {"command": "detect", "options": {"file": ..., ...}, "labels": {path: the client's name for it},
+"unpacked": bytes}. Output: {"progress": "Training"} per stage, then {"result": ...} as in `addml --json`, or
+{"error": ...}. The process exits when its standard input closes, which means that the server is gone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import time
 import traceback
 import warnings
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -33,22 +33,22 @@ from addml.pipeline import run
 from addml.pipeline.options import Options, check, parse
 from addml.progress import Advance, Progress
 from addml.report import redacted, write_report
-from addml.server import NO_ROOM
+from addml.server import DISK_FULL
 from addml.text import json_value
 
-SCORED, REPORT, MODEL = "scored.csv", "report.html", "result.model"  # in the folder that the process runs in
-PIECE = 1 << 20  # bytes that are unpacked at a time
+SCORED, REPORT, MODEL = "scored.csv", "report.html", "result.model"  # in the working folder
+PIECE = 1 << 20  # bytes unpacked at a time
 GRACE = 10  # seconds to remove unfinished files
 
 
 class Lines(Progress):
-    """Writes JSON lines, one for each stage of the work."""
+    """Reports progress as JSON lines."""
 
     def __init__(self, out: TextIO) -> None:
         self.out, self.labels = out, dict[str, str]()
 
     def write(self, **line: Any) -> None:
-        """One line, in which files have the names that people know."""
+        """Write one line, with the client's names in place of paths."""
         print(json.dumps(json_value(_relabelled(line, self.labels)), allow_nan=False), file=self.out, flush=True)
 
     def stage(self, words: str, total: float | None, rows_each: float = 1) -> AbstractContextManager[Advance]:
@@ -57,8 +57,8 @@ class Lines(Progress):
 
 
 def main() -> None:
-    """Do what the request asks; every error becomes a line."""
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that unfinished files are removed
+    """Run the request on standard input; errors become a line of output."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # exit handlers remove unfinished files
     lines = Lines(sys.stdout)
     try:
         request = json.loads(sys.stdin.readline())
@@ -67,29 +67,42 @@ def main() -> None:
         with redirect_stdout(sys.stderr):
             result = run_job(request, lines)
         lines.write(result=result)
-    except AddmlError as error:
-        lines.write(error=error.to_json())
-    except (ValueError, OSError, ImportError, MemoryError) as error:
-        words = error.strerror if isinstance(error, OSError) else str(error)  # without the path of a file of the server
-        is_full = isinstance(error, OSError) and error.errno == errno.ENOSPC
-        known = AddmlError(words or "not enough memory; sample trains on fewer rows")
-        lines.write(error=(AddmlError(NO_ROOM, "disk_full") if is_full else known).to_json())
-    except Exception as error:  # ours: its paths are for the server's terminal alone
-        traceback.print_exc()
-        message = f"it failed ({type(error).__name__}); the server's terminal says more"
-        lines.write(error=AddmlError(message, "internal").to_json())
+    except Exception as error:
+        lines.write(error=_error_for_client(error).to_json())
+
+
+def _error_for_client(error: Exception) -> AddmlError:
+    """The error without the server's paths; the traceback of an unexpected one goes to the server's terminal."""
+    if isinstance(error, AddmlError):
+        return error
+    if isinstance(error, OSError):
+        is_full = error.errno == errno.ENOSPC
+        return AddmlError(DISK_FULL, "disk_full") if is_full else AddmlError(error.strerror or str(error))
+    if isinstance(error, ValueError | ImportError | MemoryError):
+        return AddmlError(str(error) or "not enough memory; sample trains on fewer rows")
+    traceback.print_exception(error)
+    return AddmlError(f"the job failed ({type(error).__name__}); see the server's terminal for details", "internal")
 
 
 def _end_with_server() -> None:
-    """Wait for the end of standard input, which the server never writes to again."""
+    """Wait until standard input closes; the server writes nothing after the request."""
     sys.stdin.read()
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE)
-    os._exit(1)  # whatever still computes
+    os._exit(1)
 
 
 def check_unpacked(path: Path, most: int) -> None:
-    """A small file may unpack to more than memory and disk hold: it is refused before it is read."""
+    """Refuse compressed files that unpack to more than `most` bytes, and huge sheets, before they are read."""
+    if _unpacked_size(path, most) > most:
+        message = f"{path}: unpacks to more than {most / 1e6:,.0f} MB; raise the server's --limit unpacked=SIZE"
+        raise AddmlError(message, "too_large")
+    if zipfile.is_zipfile(path) and any(rows > SHEET_ROWS for rows in _rows_of_sheets(path)):
+        raise AddmlError(f"{path}: a sheet has more than {SHEET_ROWS:,} rows. Send CSV or Parquet.", "too_large")
+
+
+def _unpacked_size(path: Path, most: int) -> int:
+    """Bytes after decompression, counted to a little over `most`; 0 if the file is not compressed."""
     origin, size = None if is_image_folder(path) else find_origin(path), 0
     if origin is not None and origin.compression is not None:
         with origin.open() as stream:
@@ -97,21 +110,21 @@ def check_unpacked(path: Path, most: int) -> None:
                 size += len(piece)
     elif zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
-            size = sum(one.file_size for one in archive.infolist())  # of which no more is read
-            sheets = [one for one in archive.namelist() if one.startswith("xl/worksheets/")] if size <= most else []
-            for name in sheets:
+            size = sum(one.file_size for one in archive.infolist())  # zipfile reads no more than that
+    return size
+
+
+def _rows_of_sheets(path: Path) -> Iterator[int]:
+    """The number of rows of each sheet, if the archive is a workbook."""
+    with zipfile.ZipFile(path) as archive:
+        for name in archive.namelist():
+            if name.startswith("xl/worksheets/"):
                 with archive.open(name) as sheet:
-                    rows = sum(piece.count(b"<row") for piece in iter(lambda: sheet.read(PIECE), b""))
-                if rows > SHEET_ROWS:
-                    message = f"{path}: a sheet has more than {SHEET_ROWS:,} rows. Send CSV or Parquet."
-                    raise AddmlError(message, "too_large")
-    if size > most:
-        message = f"{path}: unpacks to more than {most / 1e6:,.0f} MB; the server allows more by --limit unpacked=SIZE"
-        raise AddmlError(message, "too_large")
+                    yield sum(piece.count(b"<row") for piece in iter(lambda: sheet.read(PIECE), b""))
 
 
 def run_job(request: Mapping[str, Any], progress: Lines) -> dict[str, Any]:
-    """Write the scored table, the report and, after training, the model; give the findings as `--json` has them."""
+    """Write the scored table, the report and, after training, the model; return the document of `--json`."""
     command, labels = request["command"], request["labels"]
     options = check(Options(**{name: parse(name, value) for name, value in request["options"].items()}), command)
     check_unpacked(Path(options.file), request["unpacked"])
@@ -124,7 +137,7 @@ def run_job(request: Mapping[str, Any], progress: Lines) -> dict[str, Any]:
             before = model_file.digest(model)
             result = run.score(options, progress)
             if before != model_file.digest(model):
-                raise AddmlError(f"{model}: was written anew meanwhile; upload the file again", "model_changed")
+                raise AddmlError(f"{model}: changed during the job; upload the file again", "model_changed")
     notes = [*result.findings.notes, *(str(one.message) for one in warned), *write_pieces(result.scored, Path(SCORED))]
     findings = replace(
         result.findings,
@@ -138,7 +151,7 @@ def run_job(request: Mapping[str, Any], progress: Lines) -> dict[str, Any]:
 
 
 def _relabelled(value: Any, labels: Mapping[str, str]) -> Any:
-    """Texts with what people call a file in place of its path."""
+    """The value with paths replaced by labels in all its texts."""
     if isinstance(value, str):
         for path, label in labels.items():
             value = value.replace(path, label)

@@ -1,6 +1,6 @@
-"""The models that a server offers, loaded again when they change on disk, and the rows that clients send to them.
+"""The models of a server, reloaded when they change on disk, and scoring of rows sent by clients.
 
-Rows are read by their content type and scored as `addml score` scores a file.
+Rows are parsed by their content type and get the scores of `addml score`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from addml.text import did_you_mean
 
 
 def _changed(folder: Path) -> tuple[int, ...]:
-    """When the model was last written; empty where there is none any more."""
+    """The modification times of a model; empty if it no longer exists."""
     try:
         return folder.stat().st_mtime_ns, (folder / "model.json").stat().st_mtime_ns
     except OSError:
@@ -48,7 +48,7 @@ def _changed(folder: Path) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class ServedModel:
-    """One model: its name, where it lies, what it is, and the detector, unless it is about images or series."""
+    """One model. `model` is None if it scores images or series, which clients can only send as files."""
 
     name: str
     folder: Path
@@ -59,19 +59,19 @@ class ServedModel:
     changed: tuple[int, ...] = ()
 
     def short(self) -> dict[str, Any]:
-        """What a list says of it."""
+        """The fields shown in a list."""
         kept = {key: self.about[key] for key in ("noun", "trained_rows", "threshold", "decided_by")}
         return {"name": self.name, "hash": self.hash, **kept, "columns": len(self.about["columns"])}
 
     def whole(self) -> dict[str, Any]:
-        """All that is known of it, but for where it lies."""
+        """All fields except the folder."""
         columns = () if self.model is None else self.model.profiles
         usual = [asdict(Usual.of(one)) | {"value": typical_value(one)} for one in columns]
         return {**self.about, "name": self.name, "model": self.name, "hash": self.hash, "usual": usual}
 
 
 def typical_value(column: ColumnProfile) -> Any:
-    """A value to start from: the middle one, the most common one, or a day between the first and the last."""
+    """A typical value: the median, the most common one, or a day halfway between the first and the last."""
     if column.earliest is not None and column.latest is not None:
         return str(column.earliest + (column.latest - column.earliest) / 2)[:10]
     if column.kind == "number":
@@ -80,21 +80,21 @@ def typical_value(column: ColumnProfile) -> Any:
 
 
 class Models(dict[str, ServedModel]):
-    """Models by their names; one that is written anew is loaded anew."""
+    """Models by name; one that changes on disk is reloaded."""
 
     def __init__(self, device: str, folders: Sequence[str] = ()) -> None:
-        """The models in these folders, named after them."""
+        """Load the models in these folders and name them after the folders."""
         super().__init__()
         self.device, self._lock = device, threading.Lock()
         for folder in folders:
-            path = Path(os.path.expanduser(folder)).resolve()  # jobs run in other folders
+            path = Path(os.path.expanduser(folder)).resolve()  # jobs run in folders of their own
             name = path.name.removesuffix(".model")
             if name in self:
                 raise AddmlError(f"{folder}: {self[name].folder} is called {name} too; rename one of the two folders.")
             self.add(name, path)
 
     def add(self, name: str, folder: Path) -> ServedModel:
-        """Load a model and serve it under a name, with a number behind it where that is taken."""
+        """Load a model and serve it under this name, with a number appended if the name is taken."""
         model = self._loaded(name, folder)
         with self._lock:
             names = chain([name], (f"{name}-{number}" for number in count(2)))
@@ -103,27 +103,27 @@ class Models(dict[str, ServedModel]):
             return self[free]
 
     def _loaded(self, name: str, folder: Path) -> ServedModel:
-        """A model, all of it from one save."""
+        """Load a model, again if it is being saved meanwhile."""
         for _ in range(10):
             changed, about = _changed(folder), info(str(folder))
             options = Options(device=self.device, model=str(folder))
-            own = load_model(options, TABLE) if about["noun"] == "row" else None
-            device = "cpu" if own is None else scoring_place(options, own)[0]
-            model = ServedModel(name, folder, about, own, device, model_file.digest(folder), changed)
+            model = load_model(options, TABLE) if about["noun"] == "row" else None
+            device = "cpu" if model is None else scoring_place(options, model)[0]
+            served = ServedModel(name, folder, about, model, device, model_file.digest(folder), changed)
             if changed == _changed(folder):
-                return model
-        raise AddmlError(f"{folder}: keeps changing; serve it once it has been written")
+                return served
+        raise AddmlError(f"{folder}: is still being written; start the server when that is done")
 
     def fresh(self, name: str) -> ServedModel:
-        """The model as it is on disk now, unless that cannot be loaded: then the last one that could."""
+        """The model as it is on disk now, or the version already loaded if the new one is unreadable."""
         if (changed := _changed(self[name].folder)) in ((), self[name].changed):
             return self[name]
         with self._lock:
-            if changed != self[name].changed:  # no other request has loaded it meanwhile
+            if changed != self[name].changed:  # another request may have loaded it
                 try:
                     self[name] = self._loaded(name, self[name].folder)
                 except (ValueError, OSError) as error:
-                    logging.getLogger("addml").error("%s stays as it was: %s", name, error)
+                    logging.getLogger("addml").error("%s: cannot be reloaded, keeping the old model: %s", name, error)
                     self[name] = replace(self[name], changed=changed)
             return self[name]
 
@@ -135,25 +135,25 @@ class Models(dict[str, ServedModel]):
 
 JSON, NDJSON, CSV = "application/json", "application/x-ndjson", "text/csv"
 ARROW = "application/vnd.apache.arrow.stream"
-UNSAID = "application/x-www-form-urlencoded"  # what curl -d and urllib send unless told otherwise
-MOST_REASONS = 20
-MOST_ROWS = 100_000  # in one request
+DEFAULT_TYPE = "application/x-www-form-urlencoded"  # sent by curl -d and urllib unless set
+MAX_REASONS = 20  # per row
+MAX_ROWS = 100_000  # per request
 LARGE = 10**6  # bytes of a body
-BATCH_ROWS = 4096  # the server can stop after so many
+BATCH_ROWS = 4096  # the server can stop between batches
 
-Batches = tuple[list[str], Iterator[pa.RecordBatch]]  # all names that came, and the columns of training
+Batches = tuple[list[str], Iterator[pa.RecordBatch]]  # all column names sent, and the columns the model uses
 
 
 def score_rows(
     served: ServedModel, body: bytes, kind: str = JSON, is_stopping: Callable[[], bool] = lambda: False
 ) -> bytes:
-    """The response as JSON: one result per row in the same order, with reasons if it is flagged, or for every row."""
+    """The response as JSON: one result per row in order; flagged rows get reasons, on request all of them."""
     model = served.model
     if model is None:
-        raise RefusedError(f"{served.name} is about {served.about['noun']}s; upload files: POST /api/v1/jobs")
+        raise RefusedError(f"{served.name} scores {served.about['noun']}s; upload files: POST /api/v1/jobs")
     drift, results, reasons, every = drift_of(model), list[dict[str, Any]](), 3, False
     try:
-        if kind in (JSON, UNSAID):
+        if kind in (JSON, DEFAULT_TYPE):
             rows, reasons, every = _parsed_request(body)
             names, batches = _objects(model, rows)
         else:
@@ -164,10 +164,12 @@ def score_rows(
             _check_count(len(results) + batch.num_rows)
             features = features_of(model, batch, len(results), drift)
             results += _results(model, batch, features, reasons, every, served.device)
-    except (ValueError, OSError) as error:  # Arrow's are one or the other
-        raise error if isinstance(error, RefusedError) else RefusedError(str(error)) from error
+    except RefusedError:
+        raise
+    except (ValueError, OSError) as error:  # including Arrow's
+        raise RefusedError(str(error)) from error
     _check_count(len(results))
-    answer = {
+    response = {
         "model": served.name,
         "model_hash": served.hash,
         "threshold": model.threshold,
@@ -175,43 +177,42 @@ def score_rows(
         "notes": [*drift.new_gaps, *drift.texts.words()],
         "results": results,
     }
-    return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
+    return orjson.dumps(response, option=orjson.OPT_SERIALIZE_NUMPY)
 
 
 def _check_count(rows: int) -> None:
     if not rows:
-        raise RefusedError("there are no rows; give at least one")
-    if rows > MOST_ROWS:
-        raise RefusedError(f"more than {MOST_ROWS:,} rows; send fewer at a time", 413)
+        raise RefusedError("there are no rows; send at least one")
+    if rows > MAX_ROWS:
+        raise RefusedError(f"more than {MAX_ROWS:,} rows; send fewer per request", 413)
 
 
 def _parsed(body: bytes) -> Any:
     if len(body) <= LARGE:
-        with suppress(ValueError):  # such as NaN, which Python takes
+        with suppress(ValueError):  # orjson refuses NaN, json accepts it
             return orjson.loads(body)
-    try:  # with a hook, so that the parser does not hold the interpreter's lock to its end: nobody would be answered
+    try:  # the hook makes the parser release the GIL now and then; otherwise a large body blocks all other requests
         return json.loads(body, object_hook=lambda found: found)
     except (ValueError, RecursionError) as error:
         raise RefusedError(f"the body is not JSON ({error})") from None
 
 
 def _parsed_request(body: bytes) -> tuple[list[Any], int, bool]:
-    """The rows of a JSON body, the number of reasons per row, and whether every row gets them."""
-    asked = _parsed(body)
-    if not isinstance(asked, dict) or not isinstance(rows := asked.pop("rows", None), list):
+    """The rows of a JSON body, the number of reasons per row, and whether all rows get them."""
+    request = _parsed(body)
+    if not isinstance(request, dict) or not isinstance(rows := request.pop("rows", None), list):
         raise RefusedError('send {"rows": [{"column": value, ...}, ...]}')
-    reasons, every = asked.pop("reasons", 3), asked.pop("all", False)
-    if asked:
-        raise RefusedError(f"{next(iter(asked))!r} is not known here; known are rows, reasons, all")
-    if type(reasons) is not int or not 0 <= reasons <= MOST_REASONS:
-        raise RefusedError(f"reasons={json.dumps(reasons)}: give a whole number of 0 to {MOST_REASONS}")
+    reasons, every = request.pop("reasons", 3), request.pop("all", False)
+    if request:
+        raise RefusedError(f"unknown key {next(iter(request))!r}; the keys are rows, reasons and all")
+    if type(reasons) is not int or not 0 <= reasons <= MAX_REASONS:
+        raise RefusedError(f"reasons={json.dumps(reasons)}: give a whole number from 0 to {MAX_REASONS}")
     if not isinstance(every, bool):
         raise RefusedError(f"all={json.dumps(every)}: give true or false")
     return rows, reasons, every
 
 
 def _read(model: Model, body: bytes, kind: str) -> Batches:
-    """Rows of another type."""
     if kind == NDJSON:
         _check_count(1 + body.count(b"\n", 0, -1))
         return _objects(model, [_parsed(line) for line in body.split(b"\n") if line.strip()])
@@ -220,7 +221,7 @@ def _read(model: Model, body: bytes, kind: str) -> Batches:
     if kind != CSV:
         raise RefusedError(f"content-type {kind!r}: send {JSON}, {NDJSON}, {CSV} or {ARROW}", 415)
     if len(body.partition(b"\n")[0]) > LARGE:
-        raise RefusedError("the first line has more than 1 MB; send the columns that the model was trained on", 413)
+        raise RefusedError("the first line has more than 1 MB; send only the model's columns", 413)
     origin = Origin("rows", content=body)
     names = csv_columns(origin)
     check_columns(model, names, "rows")
@@ -228,11 +229,11 @@ def _read(model: Model, body: bytes, kind: str) -> Batches:
 
 
 def _objects(model: Model, rows: list[Any]) -> Batches:
-    """Rows as dicts; an object within a row is spread out as name.part. A column that only some name has gaps."""
+    """Rows given as dicts. Nested objects become columns `name.part`; keys that a row lacks are missing values."""
     _check_count(len(rows))
     for place, row in enumerate(rows, start=1):
         if not isinstance(row, dict) or not row:
-            raise RefusedError(f"row {place} is {json.dumps(row)[:80]}; give an object: column names and values")
+            raise RefusedError(f"row {place} is {json.dumps(row)[:80]}; send an object of column names and values")
     names, possible = list(dict.fromkeys(chain.from_iterable(rows))), _known(model)
     known = [name for name in names if name in possible]
     table, _ = table_from_rows(known, [[row.get(name) for name in known] for row in rows])
@@ -240,7 +241,7 @@ def _objects(model: Model, rows: list[Any]) -> Batches:
 
 
 def _arrow(model: Model, body: bytes) -> Batches:
-    """An uncompressed Arrow stream; the unpacked size of a compressed one cannot be known in advance."""
+    """Rows of an uncompressed Arrow stream: the unpacked size of a compressed one is not known in advance."""
     for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(body)):
         if _is_compressed(message):
             raise RefusedError("the Arrow stream is compressed; send it without compression")
@@ -252,7 +253,7 @@ def _arrow(model: Model, body: bytes) -> Batches:
 
 
 def _is_compressed(message: pa.ipc.Message) -> bool:
-    """Whether a message of an Arrow stream has a compressed body; pyarrow does not tell before it unpacks it."""
+    """Whether the body of an Arrow message is compressed, read from its flatbuffer: pyarrow does not tell."""
     if message.type not in ("record batch", "dictionary"):
         return False
     metadata = message.metadata.to_pybytes()
@@ -261,7 +262,7 @@ def _is_compressed(message: pa.ipc.Message) -> bool:
         return int(struct.unpack_from(form, metadata, place)[0])
 
     def field(table: int, number: int) -> int:
-        """Where a field of a flatbuffer's table lies; 0 where it has none."""
+        """The place of a field in a flatbuffer table; 0 if it is absent."""
         layout, entry = table - at("<i", table), 4 + 2 * number
         offset = at("<H", layout + entry) if entry < at("<H", layout) else 0
         return table + offset if offset else 0
@@ -269,7 +270,7 @@ def _is_compressed(message: pa.ipc.Message) -> bool:
     try:
         batch = field(at("<I", 0), 2)
         batch += at("<I", batch)
-        if message.type == "dictionary":  # which holds a batch of records
+        if message.type == "dictionary":  # contains a record batch
             batch = field(batch, 1)
             batch += at("<I", batch)
         return field(batch, 3) != 0
@@ -278,16 +279,16 @@ def _is_compressed(message: pa.ipc.Message) -> bool:
 
 
 def _batches(model: Model, table: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The columns of training, some rows at a time."""
+    """The columns that the model uses, in batches."""
     table, _ = shaped(table, None, "rows")
     needed = [*model.used, *model.by]
-    others = [name for name in names if name not in needed]  # among which a hint is found
+    others = [name for name in names if name not in needed]  # for "did you mean"
     check_columns(model, [*table.column_names, *others], "rows")
     return iter(table.select(needed).combine_chunks().to_batches(max_chunksize=BATCH_ROWS))
 
 
 def _known(model: Model) -> set[str]:
-    """Names that a row may have: those of the columns, and for a.b, which is b within a, that of a."""
+    """The keys that rows may have: column names, and `a` for a column `a.b` of a nested object."""
     columns = {*model.used, *model.by, *model.ids}
     return columns | {name[:at] for name in columns for at, letter in enumerate(name) if letter == "."}
 
@@ -295,14 +296,13 @@ def _known(model: Model) -> set[str]:
 def _results(
     model: Model, batch: pa.RecordBatch, features: np.ndarray, reasons: int, every: bool, device: str
 ) -> Iterator[dict[str, Any]]:
-    """One result per row; most have no reasons."""
     scores = scores_of(model, batch, features, device)
     flagged = scores > model.threshold
     explained = highest(scores, len(scores) if every else int(flagged.sum()))
     found = reasons_for(model, batch.take(explained), features[explained], reasons)
-    words = dict(zip(explained.tolist(), found, strict=True))
+    reasons_of = dict(zip(explained.tolist(), found, strict=True))
+    names = ("score", "is_anomaly", "p_value", "probability")
     values = (scores, flagged, model.training.p_values(scores), model.training.probability(scores))
     for row, cells in enumerate(zip(*(one.tolist() for one in values), strict=True)):
-        own = [{"column": one.column, "share": one.share, "words": one.words} for one in words.get(row, ())]
-        names = ("score", "is_anomaly", "p_value", "probability", "reasons")
-        yield dict(zip(names, (*cells, own), strict=True))
+        why = [{"column": one.column, "share": one.share, "words": one.words} for one in reasons_of.get(row, ())]
+        yield dict(zip(names, cells, strict=True)) | {"reasons": why}

@@ -9,15 +9,15 @@ function axis(extra = {}) {
 
 const wholeOnly = (value) => (Number.isInteger(value) ? number(value) : "");
 
-// A chart in its place. `options()` gives uPlot's options, `said(index)` a title and lines for the tip.
-function plot(place, values, options, said) {
+// Draws a chart in `place`. `options()` returns uPlot's options, `tipText(index)` a title and lines for the tooltip.
+function plot(place, values, options, tipText) {
   let chart = null;
   const size = () => ({ width: Math.max(120, place.clientWidth), height: place.clientHeight });
 
   function hover(u) {
     if (u.cursor.idx === null || u.cursor.idx === undefined || u.cursor.left < 0) return hideTip();
     if (!place.matches(":hover") && document.activeElement !== place) return;
-    const text = said(u.cursor.idx);
+    const text = tipText(u.cursor.idx);
     if (!text) return hideTip();
     const box = u.over.getBoundingClientRect();
     showTip(box.left + u.cursor.left, box.top + Math.max(0, u.cursor.top), text[0], text.slice(1));
@@ -55,7 +55,7 @@ function plot(place, values, options, said) {
 function drawScores() {
   const place = find("#scores"), found = data.scores;
   if (!place || !found) return;
-  const { edges, counts, first } = found;
+  const { edges, counts, first_anomalous: first } = found;
   const centers = counts.map((_, i) => (edges[i] + edges[i + 1]) / 2);
   const pick = (keep) => counts.map((count, i) => (count && keep(i) ? count : null));
   const values = () => [centers, pick((i) => i < first), pick((i) => i >= first)];
@@ -109,7 +109,7 @@ function drawScores() {
     hooks: { draw: [threshold] },
   });
 
-  const said = (i) => {
+  const tipText = (i) => {
     const last = counts.length - 1;
     const where = i === last && found.above ? `above ${number(edges[i], 3)}`
       : i === 0 && found.below ? `up to ${number(edges[1], 3)}`
@@ -117,7 +117,7 @@ function drawScores() {
     return [rows(counts[i]), `score ${where}`, i >= first ? "flagged" : "normal"];
   };
 
-  const draw = plot(place, values, options, said);
+  const draw = plot(place, values, options, tipText);
   const button = find("#log");
   button.setAttribute("aria-pressed", String(found.log));
   button.addEventListener("click", () => {

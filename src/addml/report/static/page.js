@@ -1,35 +1,35 @@
-// Theme, contents, paper, and the beginning of everything.
+// Theme, table of contents, printing, and start-up.
 
 const drawAll = () => { for (const chart of charts) chart.draw(); };
 const wantsDark = matchMedia("(prefers-color-scheme: dark)");
 const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : wantsDark.matches);
-const sayTheme = () => find("#theme").setAttribute("aria-pressed", String(isDark()));
+const showTheme = () => find("#theme").setAttribute("aria-pressed", String(isDark()));
 
-function readTheme() {
-  sayTheme();
+function setUpTheme() {
+  showTheme();
   find("#theme").addEventListener("click", () => {
     root.dataset.theme = isDark() ? "light" : "dark";
-    try { localStorage.setItem("addml-theme", root.dataset.theme); } catch { /* not kept, then */ }
-    sayTheme();
+    try { localStorage.setItem("addml-theme", root.dataset.theme); } catch { /* no storage */ }
+    showTheme();
     drawAll();
   });
-  wantsDark.addEventListener("change", () => { sayTheme(); drawAll(); });
+  wantsDark.addEventListener("change", () => { showTheme(); drawAll(); });
 }
 
-function readContents() {
+function setUpContents() {
   const links = new Map(all(".bar-top nav a").map((link) => [link.hash.slice(1), link]));
   const watcher = new IntersectionObserver((entries) => {
     const now = entries.find((entry) => entry.isIntersecting);
-    if (!now) return; // between two sections: the last one stays
+    if (!now) return; // between two sections: keep the last one
     for (const [id, link] of links) {
       if (id === now.target.id) link.setAttribute("aria-current", "true");
       else link.removeAttribute("aria-current");
     }
-  }, { rootMargin: "-30% 0px -69% 0px" }); // the section that crosses a line at a third of the height
+  }, { rootMargin: "-30% 0px -69% 0px" }); // the section at a third of the height
   for (const id of links.keys()) watcher.observe(document.getElementById(id));
 }
 
-function readPaper() {
+function setUpPrinting() {
   let theme = null;
   addEventListener("beforeprint", () => {
     hideTip();
@@ -46,7 +46,7 @@ function readPaper() {
   });
 }
 
-function readSize() {
+function setUpResizing() {
   let width = innerWidth, waiting = 0;
   addEventListener("resize", () => {
     if (innerWidth === width) return;
@@ -57,13 +57,13 @@ function readSize() {
 }
 
 drawScores();
-readTracks();
+setUpTracks();
 drawTraining();
 drawCurves();
-readRows();
-readTheme();
-readContents();
-readPaper();
-readSize();
+setUpRows();
+setUpTheme();
+setUpContents();
+setUpPrinting();
+setUpResizing();
 drawAll();
 root.dataset.ready = "true";

@@ -1,4 +1,4 @@
-// The ranked rows: open, find, show one group.
+// Ranked rows: open details, go to a row, show one group.
 
 function open(row, yes) {
   const button = find(".opener button", row);
@@ -27,7 +27,7 @@ function onlyRanks(ranks) {
   find("#all-rows").hidden = ranks === null;
 }
 
-function readRows() {
+function setUpRows() {
   const findings = all(".finding");
   for (const row of findings) {
     row.addEventListener("click", (event) => {

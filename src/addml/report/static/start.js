@@ -1,5 +1,5 @@
 "use strict";
-// Before the page is drawn: scripts run, which theme was chosen, and charts fine enough for paper.
+// Runs before the page is drawn: tell the styles that scripts run, restore the theme, make charts fine enough to print.
 (function () {
   const root = document.documentElement;
   root.classList.add("js");

@@ -1,4 +1,4 @@
-// Zooming into a series: drag over a part, + and - and arrows, double-click or Escape for the whole.
+// Zooming into a series: drag over a part, or use +, - and arrows; double-click or Escape shows all of it.
 
 const UNITS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
   ...[1, 2, 7, 14, 28, 91, 182, 365, 730, 1826, 3652].map((days) => days * 86400)];
@@ -94,6 +94,6 @@ function zoomable(svg) {
   show(0, wide);
 }
 
-function readTracks() {
+function setUpTracks() {
   for (const svg of all("svg.track[data-times]")) zoomable(svg);
 }

@@ -1,12 +1,11 @@
-// What the other scripts share: the numbers of this file, colours, words, the tip. All run in one function.
+// Shared by the other scripts, which run in the same function: data, colours, text, tooltip.
 const root = document.documentElement;
 const find = (selector, within = document) => within.querySelector(selector);
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 const data = JSON.parse(find("#numbers").textContent);
-const ranked = new Map(data.ranked.map((one) => [one.rank, one]));
 const charts = []; // each: { draw() }
 
-// Colours and words -----------------------------------------------------------------------------------------
+// Colours and text ------------------------------------------------------------------------------------------
 
 const color = (name) => getComputedStyle(root).getPropertyValue("--" + name).trim();
 const font = (size, weight = 400) => `${weight} ${size}px ${color("sans")}`;
@@ -22,7 +21,7 @@ function number(value, digits = 4) {
 
 const rows = (count) => `${number(count)} ${data.noun}${count === 1 ? "" : "s"}`;
 
-// The tip ---------------------------------------------------------------------------------------------------
+// Tooltip -----------------------------------------------------------------------------------------------------
 
 const tip = find("#tip");
 

@@ -2,10 +2,10 @@
 
 const byId = (id) => document.getElementById(id);
 const view = byId("view");
-let shown = null; // what the view shows: {job} or {model}
+let shown = null; // the content of the view: {job} or {model}
 let lists = { runs: "", models: "" };
 
-// Elements are made of text alone, so that nothing in a table is markup.
+// Builds elements from text only, so that no value is interpreted as HTML.
 function el(name, about, ...content) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(about ?? {})) {
@@ -40,7 +40,8 @@ async function ask(path, about) {
   return found;
 }
 
-const trying = (work) => async (...args) => {
+// Shows errors of `work` to the user.
+const guarded = (work) => async (...args) => {
   try {
     await work(...args);
   } catch (error) {
@@ -50,16 +51,14 @@ const trying = (work) => async (...args) => {
 
 // Runs and models ---------------------------------------------------------------------------------------------
 
-const words = { waiting: "waiting", running: "running", failed: "failed", stopped: "stopped" };
-
 function runItem(job) {
-  const state = job.state === "done" ? `${job.seconds} s` : `${words[job.state]}, ${job.seconds} s`;
+  const state = job.state === "done" ? `${job.seconds} s` : `${job.state}, ${job.seconds} s`;
   const by = job.model ? `, with ${job.model}` : "";
   return el("li", null,
-    el("button", { class: "open", "data-key": `open ${job.id}`, "aria-current": shown?.job === job.id ? "true" : null, onclick: trying(() => showRun(job.id)) },
+    el("button", { class: "open", "data-key": `open ${job.id}`, "aria-current": shown?.job === job.id ? "true" : null, onclick: guarded(() => showRun(job.id)) },
       job.file, el("small", null, state + by)),
-    el("button", { class: "away", "data-key": `away ${job.id}`, title: "stop it and delete its results", "aria-label": `delete ${job.file}`,
-      onclick: trying(async () => {
+    el("button", { class: "away", "data-key": `away ${job.id}`, title: "stop the run and delete its results", "aria-label": `delete ${job.file}`,
+      onclick: guarded(async () => {
         if (shown?.job === job.id) {
           shown = null;
           view.replaceChildren();
@@ -71,11 +70,11 @@ function runItem(job) {
 
 function modelItem(model) {
   return el("li", null,
-    el("button", { class: "open", "data-key": model.name, "aria-current": shown?.model === model.name ? "true" : null, onclick: trying(() => showModel(model.name)) },
+    el("button", { class: "open", "data-key": model.name, "aria-current": shown?.model === model.name ? "true" : null, onclick: guarded(() => showModel(model.name)) },
       model.name, el("small", null, `${counted(model.trained_rows, model.noun)}, ${counted(model.columns, "column")}`)));
 }
 
-// The button that has the focus keeps it, since a list is made anew every second while a run is at work.
+// Lists are rebuilt every second during a run; the focused button keeps its focus.
 function list(id, items) {
   const held = byId(id).contains(document.activeElement) ? document.activeElement.dataset.key : null;
   byId(id).replaceChildren(...items);
@@ -92,15 +91,15 @@ async function refresh() {
     byId("model").replaceChildren(byId("model").options[0],
       ...models.filter((one) => one.noun !== "image").map((one) => el("option", { value: one.name }, `Score it with ${one.name}`)));
     byId("model").value = models.some((one) => one.name === chosen) ? chosen : "";
-    choosing();
+    showOptions();
   }
   lists = { runs, models: offered };
   return jobs.some((job) => job.state === "waiting" || job.state === "running");
 }
 
-async function keepLooking() {
+async function poll() {
   const busy = await refresh().catch((error) => fail(error.message));
-  setTimeout(keepLooking, busy ? 1000 : 5000);
+  setTimeout(poll, busy ? 1000 : 5000);
 }
 
 // One run -----------------------------------------------------------------------------------------------------
@@ -112,29 +111,29 @@ async function showRun(id) {
 
 async function follow(id) {
   const job = await ask(`api/v1/jobs/${id}`);
-  if (shown?.job !== id) return; // something else was opened meanwhile
+  if (shown?.job !== id) return; // the user has opened something else
   if (job.state === "waiting" || job.state === "running") {
-    view.replaceChildren(el("p", { class: "hint" }, `${job.file}: ${words[job.state]} …`));
-    setTimeout(trying(() => (shown?.job === id ? follow(id) : null)), 1000);
+    view.replaceChildren(el("p", { class: "hint" }, `${job.file}: ${job.state} …`));
+    setTimeout(guarded(() => (shown?.job === id ? follow(id) : null)), 1000);
   } else if (job.state === "done") {
-    view.replaceChildren(el("div", { class: "card" }, ...found(job)));
+    view.replaceChildren(el("div", { class: "card" }, ...jobView(job)));
   } else {
-    view.replaceChildren(el("div", { class: "card" }, el("h3", null, `${job.file} ${words[job.state]}`), el("p", null, job.error?.message ?? "")));
+    view.replaceChildren(el("div", { class: "card" }, el("h3", null, `${job.file} ${job.state}`), el("p", null, job.error?.message ?? "")));
   }
   await refresh();
 }
 
-function found(job) {
+function jobView(job) {
   const all = job.summary, noun = all.events ? "event" : "row";
   const head = all.events
     ? `${counted(all.events.length, "event")} in ${counted(all.rows, "step")}`
     : `${all.anomalies.toLocaleString("en")} of ${counted(all.rows, "row")} flagged`;
   const asking = job.made && !all.events ? el("div", { hidden: true }) : null;
   const about = asking && (async (row) => {
-    asking.replaceChildren(...(await questions(job.made, row)));
+    asking.replaceChildren(...(await tryRow(job.made, row)));
     open("Try a row");
   });
-  const given = asking && answers(job);
+  const given = asking && labelBar(job);
   const ranked = el("div", null, el("div", { class: "scroll" }, rankedTable(all.top, noun, about, given)), given?.bar);
   const report = el("iframe", { title: "report", src: job.files.report, hidden: true, sandbox: "allow-scripts allow-downloads" });
   const panels = { [`Ranked ${noun}s`]: ranked, Report: report };
@@ -145,7 +144,7 @@ function found(job) {
   }
   const tabs = Object.keys(panels).map((name, place) => el("button", {
     role: "tab", "aria-selected": String(place === 0),
-    onclick: trying(async () => {
+    onclick: guarded(async () => {
       open(name);
       if (panels[name] === asking && !asking.children.length) await about(null);
     }),
@@ -156,19 +155,19 @@ function found(job) {
     el("p", { class: "muted" }, all.notes.join("; ")),
     el("div", { class: "tabs", role: "tablist" }, tabs, el("span", { class: "files" },
       el("a", { href: job.files.scored, download: `${job.file}.scored.csv` }, "Scored table"),
-      job.files.model ? el("a", { href: job.files.model, download: `${job.file}.model.zip`, title: "a folder for addml score --model" }, "Model") : null)),
+      job.files.model ? el("a", { href: job.files.model, download: `${job.file}.model.zip`, title: "model folder for addml score --model" }, "Model") : null)),
     ...Object.values(panels),
   ];
 }
 
-// What somebody knows of rows, {row: is an anomaly}, and the bar that learns from it: the same file once more.
-function answers(job) {
+// The user's labels, {row: is an anomaly}, and the bar that trains again with them.
+function labelBar(job) {
   const rows = (name) => job.options.filter(([key]) => key === name).flatMap(([, value]) => value.split(",").map(Number));
   const known = new Map([...rows("known_anomalies").map((row) => [row, true]), ...rows("known_normal").map((row) => [row, false])]);
   const numbers = (is) => [...known].filter(([, one]) => one === is).map(([row]) => row).sort((a, b) => a - b).join(",");
   const asked = () => ({ known_anomalies: numbers(true), known_normal: numbers(false) });
   const before = JSON.stringify(asked());
-  const button = el("button", { class: "main", onclick: trying(async () => {
+  const button = el("button", { class: "main", onclick: guarded(async () => {
     button.disabled = true;
     try {
       const next = await ask(`api/v1/jobs/${job.id}/again?${new URLSearchParams(asked())}`, { method: "POST" });
@@ -181,7 +180,7 @@ function answers(job) {
     const changed = JSON.stringify(asked()) !== before;
     button.textContent = known.size ? `Train with ${counted(known.size, "answer")}` : "Train without answers";
     button.hidden = !changed;
-    hint.textContent = changed ? "" : known.size ? `Trained with ${counted(known.size, "answer")}.` : "Do you know some of these rows? Answer yes or no and train again with that; a yes teaches most.";
+    hint.textContent = changed ? "" : known.size ? `Trained with ${counted(known.size, "answer")}.` : "Do you know some of these rows? Answer yes or no and train again; a yes helps most.";
   };
   const hint = el("span", { class: "muted" }), bar = el("p", { class: "answers" }, button, hint);
   const choice = (row, is, word) => {
@@ -204,7 +203,7 @@ function rankedTable(top, noun, about, given) {
   const rows = top.map((one) => el("tr", { class: one.is_anomaly ? "strange" : null },
     el("td", { class: "number" }, String(one.rank)),
     el("td", { class: "number" }, about
-      ? el("button", { class: "ask", title: "try values of this row", onclick: trying(() => about(one)) }, one.row.toLocaleString("en"))
+      ? el("button", { class: "ask", title: "try other values for this row", onclick: guarded(() => about(one)) }, one.row.toLocaleString("en"))
       : one.row.toLocaleString("en")),
     ids.map((id) => el("td", { class: "id" }, String(one.ids[id] ?? ""))),
     el("td", { class: "number" }, number(one.score)),
@@ -221,7 +220,7 @@ const asText = (value) => (value === null || value === undefined ? "" : String(v
 
 async function showModel(name) {
   shown = { model: name };
-  const content = await questions(name);
+  const content = await tryRow(name);
   if (shown?.model !== name) return;
   view.replaceChildren(el("div", { class: "card" }, ...content));
   await refresh();
@@ -229,24 +228,24 @@ async function showModel(name) {
 
 const usualValue = ({ value }) => (typeof value === "number" ? String(Number(value.toPrecision(6))) : value ?? "");
 
-// The usual row of a model, or one that was ranked, whose values can be changed.
-async function questions(name, ranked = null) {
+// A form with the values of a ranked or a typical row; editing it updates the score.
+async function tryRow(name, ranked = null) {
   const model = await ask(`api/v1/models/${encodeURIComponent(name)}`);
   const head = [el("h3", null, name), el("p", { class: "muted" },
     `trained on ${counted(model.trained_rows, model.noun)}; threshold ${number(model.threshold)} ${model.decided_by}`)];
   if (model.noun !== "row") {
-    const way = model.noun === "image" ? "score folders of them with addml score" : `upload a file and score it with ${name}`;
+    const way = model.noun === "image" ? "score a folder of images with addml score" : `upload a file and score it with ${name}`;
     return [...head, el("p", null, `This model scores ${model.noun}s: ${way}.`)];
   }
   const fields = model.usual.map((one) => [one, el("input", { name: one.column, value: ranked ? asText(ranked.values[one.column]) : usualValue(one), title: one.words, autocomplete: "off" })]);
   const verdict = el("div", null);
   let asked = 0;
-  const judge = trying(async () => {
+  const judge = guarded(async () => {
     const mine = ++asked;
     const row = Object.fromEntries(fields.map(([one, field]) => [one.column, typed(one, field.value)]));
     const answer = await ask(`api/v1/models/${encodeURIComponent(name)}/score`, {
       method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ rows: [row], all: true }) });
-    if (mine === asked) verdict.replaceChildren(...judged(answer));
+    if (mine === asked) verdict.replaceChildren(...verdictOf(answer));
   });
   let waiting = 0;
   const form = el("form", { class: "row", onsubmit: (event) => event.preventDefault(), oninput: () => {
@@ -254,7 +253,7 @@ async function questions(name, ranked = null) {
     waiting = setTimeout(judge, 250);
   } }, fields.map(([one, field]) => el("label", null, one.column, field, el("small", null, `usual: ${one.words}`))));
   await judge();
-  return [...head, verdict, el("p", { class: "muted" }, `Change values of ${ranked ? `row ${ranked.row}` : "a typical row"} and see its score.`), form];
+  return [...head, verdict, el("p", { class: "muted" }, `Change values of ${ranked ? `row ${ranked.row}` : "a typical row"} and watch the score.`), form];
 }
 
 function typed(one, value) {
@@ -264,7 +263,7 @@ function typed(one, value) {
   return value;
 }
 
-function judged({ threshold, results: [one] }) {
+function verdictOf({ threshold, results: [one] }) {
   return [
     el("div", { class: one.is_anomaly ? "verdict strange" : "verdict" }, el("b", null, one.is_anomaly ? "flagged" : "not flagged"),
       el("span", null, `score ${number(one.score)}, threshold ${number(threshold)}`),
@@ -273,25 +272,25 @@ function judged({ threshold, results: [one] }) {
   ];
 }
 
-// A file ------------------------------------------------------------------------------------------------------
+// Upload ------------------------------------------------------------------------------------------------------
 
 const file = byId("file"), drop = byId("drop");
-const choose = () => (byId("chosen").firstChild.textContent = file.files[0]?.name ?? "Drop a file here or choose one");
-const choosing = () => document.querySelectorAll(".detect").forEach((one) => (one.hidden = byId("model").value !== ""));
-file.addEventListener("change", choose);
-byId("model").addEventListener("change", choosing);
+const showFileName = () => (byId("chosen").firstChild.textContent = file.files[0]?.name ?? "Drop a file here or choose one");
+const showOptions = () => document.querySelectorAll(".detect").forEach((one) => (one.hidden = byId("model").value !== ""));
+file.addEventListener("change", showFileName);
+byId("model").addEventListener("change", showOptions);
 for (const [name, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
   drop.addEventListener(name, (event) => {
     event.preventDefault();
     drop.classList.toggle("over", over);
     if (name === "drop" && event.dataTransfer.files.length) {
       file.files = event.dataTransfer.files;
-      choose();
+      showFileName();
     }
   });
 }
 
-byId("upload").addEventListener("submit", trying(async (event) => {
+byId("upload").addEventListener("submit", guarded(async (event) => {
   event.preventDefault();
   const one = file.files[0];
   if (!one) return fail("choose a file first");
@@ -308,4 +307,4 @@ byId("upload").addEventListener("submit", trying(async (event) => {
   }
 }));
 
-keepLooking();
+poll();
