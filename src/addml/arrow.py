@@ -1,8 +1,7 @@
 """Arrow columns: types, values in NumPy, and the formats of numbers and dates written as text.
 
-The same rules apply to text from CSV files, data frames, JSON, Excel and databases. All values of a column decide its
-format. For day or month first, a number over 12 decides; without one, the day is first in 1.2.2026, the month in
-1/2/2026.
+The same rules apply to text from every source, and all values of a column decide its format. For day or month first, a
+number over 12 decides; without one, the day is first in 1.2.2026, the month in 1/2/2026.
 """
 
 from __future__ import annotations
@@ -281,8 +280,7 @@ FORMS = {  # in order of preference
     ),
     "clock": CLOCK,
 }
-MONTH_NAMES = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
-MONTHS = {name: number for number, name in enumerate(MONTH_NAMES, start=1)}
+MONTHS = {name: number for number, name in enumerate("jan feb mar apr may jun jul aug sep oct nov dec".split(), 1)}
 MONTHS |= {"mär": 3, "mrz": 3, "mai": 5, "okt": 10, "dez": 12}
 
 
