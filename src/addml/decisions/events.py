@@ -1,9 +1,9 @@
 """Events of a series: flagged steps within a window of each other, and the threshold that clean steps rarely exceed.
 
-The threshold comes from the peaks of the training steps, the highest score of every window. The highest fifth of them
+The threshold comes from the peaks of the training steps, the highest score of every window. The upper half of them
 (of many the highest twentieth) is taken to fall off exponentially (extreme value theory with shape 0), at a rate that
 the median of the excesses gives, so that a few anomalies among the training steps hardly count. The fewer excesses, the
-less sure the rate: the threshold is that of the next peak given those seen, which lies higher. `python -m
+less certain the rate: the threshold is a quantile of the next peak given those seen, and lies higher. `python -m
 benchmarks.events` compares it with other rules.
 """
 
@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 FALSE_RATE = 1 / 1000  # events per window of clean steps that the default threshold promises at most
-AIM = 0.4 * FALSE_RATE  # new steps drift away from training: clean parts of the dev series had 2 to 3 times as many
-TAIL, LEAST_TAIL, TAIL_PEAKS = 0.2, 0.05, 200  # share of the peaks that are a tail: fewer, but so many, of many peaks
-FEW = 30  # excesses, whose mean sets the rate where it is more cautious: they may hide a heavier tail
+AIM = 0.2 * FALSE_RATE  # new steps drift away from training: clean parts of the dev series had 4 times as many
+TAIL, LEAST_TAIL, TAIL_PEAKS = 0.5, 0.05, 200  # share of the peaks that are a tail: fewer, but so many, of many peaks
 
 
 @dataclass(frozen=True)
@@ -71,8 +70,6 @@ def tail_threshold(ordered: np.ndarray, rate: float = AIM) -> float:
     if not count:
         return float(ordered[-1])
     unit = float(np.median(excess)) / np.log(2)
-    if count < FEW:
-        unit = max(unit, float(excess.mean()))
     # count * expm1(log(ratio) / count) of a predictive law for log(ratio) of the exponential one, its limit
     return float(start + unit * count * np.expm1(np.log(share / rate) / count))
 
