@@ -256,7 +256,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         With `adapt`, references and scale follow the last `adapt` steps: a new level becomes normal once it has been
         flagged for half of them.
         """
-        return Stream.of(self._fitted, self.threshold_, self.model_.vectorizer.names, entity, adapt)
+        return Stream(self._fitted, self.threshold_, self.model_.vectorizer.names, entity, adapt)
 
     def streams(self, entities: Sequence[str]) -> Streams:
         """One stream per entity; the next steps of all entities are scored as one batch."""
