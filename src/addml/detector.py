@@ -1,10 +1,11 @@
-"""ADDML, the detector: a scikit-learn estimator that connects the stages, which never import each other."""
+"""ADDML, the detector: a scikit-learn estimator over the stages."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,6 @@ from addml.inputs import Rows, Window, of_rows, vectorizer_for
 from addml.inputs.array import ArrayVectorizer, as_numbers, is_plain
 from addml.inputs.disk import is_on_disk
 from addml.inputs.frame import as_table, is_pandas
-from addml.inputs.series import Sampling
-from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model
 from addml.progress import on_standard_error
 from addml.stream import Stream, Streams
@@ -43,8 +42,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     """Unsupervised anomaly detection by deep metric learning.
 
     Learns metric spaces in which normal rows lie close together, and scores a row by its distance from them. `ADDML()`
-    is the default for a new table and combines four views of a row. `ADDML.paper()` is the paper's detector, which
-    measures the distance to one centre; `ADDML.fast()` is the same with a tenth of the training.
+    combines four views of a row: start with it. `ADDML.paper()` is the paper's detector, which measures the distance to
+    one centre; `ADDML.fast()` is the same with a tenth of the training.
 
     Parameters
     ----------
@@ -127,9 +126,6 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         self.random_state = random_state
         self.verbose = verbose
 
-    model_: Model  # set at the end of fit
-    sampling_: Sampling
-
     @classmethod
     def paper(cls, **changes: Any) -> ADDML:
         """The paper's detector. Use `normal_ratio=1` if all training rows are normal (one-class data)."""
@@ -155,6 +151,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     baseline_ = property(lambda self: self.model_.baseline)
     history_ = property(lambda self: self.model_.history)
     _n_features_out = property(lambda self: len(self.encoder_.weights) * self.encoder_.outputs)
+    _config = property(lambda self: Config.resolve(self.get_params(deep=False)))
     _engine = property(lambda self: (resolve_device(self.device), max_threads(self.n_jobs)))
 
     @property
@@ -188,20 +185,20 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
         Rows are prepared as before, so `scaling`, `one_sided`, `by` and `window` must not have changed.
         """
-        self._config().check_preparation(self._fitted.vectorizer)
+        self._config.check_preparation(self._fitted.vectorizer)
         return self._learn(X, labels, self.model_, Storage(memory=memory))
 
     def _learn(self, X: Any, labels: Any, start: Model | None, storage: Storage) -> ADDML:
         before = dict(vars(self))
         try:
             with on_standard_error(self.verbose):
-                config, X, names = self._config(), _settled(X), None
+                config, X, names = self._config, _settled(X), None
                 kind = vectorizer_for(X, config) if start is None else type(start.vectorizer)
                 if kind is ArrayVectorizer and not is_on_disk(X):
                     X = self._numbers(X, reset=start is None)
                     names = tuple(getattr(self, "feature_names_in_", ())) or None
                 return self.with_model(fit(config, X, labels, start=start, storage=storage, names=names))
-        except BaseException:  # after an interrupt too, the estimator is as before; a single assignment cannot be torn
+        except BaseException:  # including KeyboardInterrupt; one assignment restores everything
             self.__dict__ = before
             raise
 
@@ -216,9 +213,6 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         self.model_ = model
         return self
 
-    def _config(self) -> Config:
-        return Config.resolve(self.get_params(deep=False))
-
     def _numbers(self, given: Any, *, reset: bool) -> np.ndarray:
         known: dict[str, Any] = {"reset": reset, "dtype": "numeric", "ensure_all_finite": False}
         return as_numbers(given, lambda X: validate_data(self, X, ensure_min_samples=1 + reset, **known))
@@ -232,23 +226,20 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         if isinstance(vectorizer, ArrayVectorizer) and (is_named or not is_plain(X, self.n_features_in_)):
             X = self._numbers(X, reset=False)
         rows = vectorizer.read(X)
-        if isinstance(rows, WindowRows) and rows.sampling is not None:
+        if rows.sampling is not None:
             self.sampling_ = rows.sampling
         return rows
 
     def anomaly_score(self, X: Any) -> Any:
         """The anomaly score of each row of X; higher is stranger. A row's score does not depend on the other rows."""
         if is_on_disk(X) and self._fitted.form is None:
-            return np.concatenate([scores for _, scores in self._scored(X)])
+            return np.concatenate([part for _, part in disk_fit.scored(self.model_, X, self._read, *self._engine)])
         rows = self._read(X)
         return of_rows(self.model_.scores(rows, *self._engine), rows)
 
     def write_scores(self, X: Any, path: str | os.PathLike[str]) -> None:
         """Write row, score and decision of every row of X, in memory or on disk, as .parquet, .csv or .jsonl."""
-        disk_fit.write_scores(path, X, self._scored(X), self._fitted.threshold)
-
-    def _scored(self, X: Any) -> Iterator[tuple[int, np.ndarray]]:
-        return disk_fit.scored(self._fitted, X, self._read, *self._engine)
+        disk_fit.write_scores(path, X, disk_fit.scored(self._fitted, X, self._read, *self._engine), self.threshold_)
 
     def stream(self, entity: str | None = None, *, adapt: int | None = None) -> Stream:
         """Score a series step by step in constant time, as a causal `Window` does; with `by`, the series of `entity`.
@@ -267,12 +258,10 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
         An event is a run of flagged steps, with gaps of less than a window. It has a start, a stop and a peak.
         """
-        if (form := self._fitted.form) is None or not form.is_series:
-            raise ValueError("events(X) is for series; fit with window='auto'")
-        rows = None if X is None else self._read(X)
-        scores = self.model_.training.values if rows is None else self.model_.scores(rows, *self._engine)
-        sampling = self.model_.sampling if rows is None else rows.sampling
-        return self.model_.events(scores, sampling, count, min_steps)[1]
+        if X is None:
+            return self._fitted.events(self.training_.values, self.model_.sampling, count, min_steps)[1]
+        rows = self._read(X)
+        return self.model_.events(self.model_.scores(rows, *self._engine), rows.sampling, count, min_steps)[1]
 
     def transform(self, X: Any) -> np.ndarray:
         """The embeddings of the rows of X, members side by side: (n, members * metric_dim), float32."""
@@ -337,46 +326,43 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         rows to explain: row numbers, a mask or a slice.
         """
         read = self._read(X)
-        own = of_rows(np.arange(len(read)), read)
-        asked = own[parameters.places("rows", rows, len(own))]
+        given = of_rows(np.arange(len(read)), read)
+        asked = given[parameters.places("rows", rows, len(given))]
         found = contributions_of(self.model_, read, asked, *self._engine)
         if self.model_.columns is not None:  # columns that were left out contribute nothing
-            places = {name: place for place, name in enumerate(self.feature_names_in_)}
-            used, found = found, np.zeros((len(found), len(places)))
-            found[:, [places[name] for name in self.model_.columns.used]] = used
+            used, found = found, np.zeros((len(found), self.n_features_in_))
+            found[:, np.isin(self.feature_names_in_, self.model_.columns.used)] = used
         if not is_pandas(X) or self.model_.form is not None:
             return found
         return type(X)(found, X.index[asked], getattr(self, "feature_names_in_", X.columns))
 
     @property
-    def _shown(self) -> Any:
+    def _notebook(self) -> Any:
         check_is_fitted(self)
-        from addml.report import notebook  # the only import from a higher level, late
-
-        return notebook
+        return import_module("addml.report.notebook")  # the only import from a higher level, so it happens late
 
     def reasons(self, X: Any) -> list[str]:
         """Why each row of X is unusual, in words: "fare 150, far above the usual 8.5; tolls 24, ..."."""
-        return list(self._shown.sentences(self, X))
+        return list(self._notebook.sentences(self, X))
 
     def report(self, X: Any, path: str | os.PathLike[str], *, top: int = 20, redact: bool = False) -> Path:
         """Write a report on X, with at least `top` rows in detail, as .html or .md; `redact` hides the values of X."""
-        return Path(self._shown.report(self, X, path, top, redact))
+        return Path(self._notebook.report(self, X, path, top, redact))
 
     def check(self, X: Any) -> tuple[Checked, ...]:
         """Plant known kinds of faults in held-out rows of X and measure how many a detector like this one finds."""
-        return tuple(self._shown.checked(self, X))
+        return tuple(self._notebook.checked(self, X))
 
     def plot_scores(self, X: Any = None, *, ax: Any = None) -> Any:
         """Plot the scores of X, or of the training rows, with the threshold; returns the axes (extra `plots`)."""
-        return self._shown.plot_scores(self, X, ax)
+        return self._notebook.plot_scores(self, X, ax)
 
     def plot_row(self, X: Any, row: int = 0, *, ax: Any = None) -> Any:
         """Plot the contributions of the columns to the score of one row of X; returns the axes (extra `plots`)."""
-        return self._shown.plot_row(self, X, row, ax)
+        return self._notebook.plot_row(self, X, row, ax)
 
     def _repr_html_(self) -> str:
-        return str(self._shown.to_html(self) if hasattr(self, "model_") else super()._repr_html_())
+        return str(self._notebook.to_html(self) if hasattr(self, "model_") else super()._repr_html_())
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
@@ -391,7 +377,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector to a folder of JSON and safetensors files, which `addml.load` reads; no pickle."""
-        model, _ = self._fitted, self._config()
+        model, _ = self._fitted, self._config
         settings, left_out = settings_to_json(self.get_params(deep=False))
         if left_out:
             warn(f"not saved, because they are objects: {', '.join(left_out)}; pass them again to refit")

@@ -106,7 +106,8 @@ class Model:
         self, scores: np.ndarray, sampling: Sampling | None, count: int | None = None, shortest: int = 1
     ) -> tuple[float, list[Event]]:
         """The events in the scores of a series, and the threshold: the model's own, or one with at most `count`."""
-        assert self.form is not None
+        if self.form is None or not self.form.is_series:
+            raise ValueError("events(X) is for series; fit with window='auto'")
         how = (() if sampling is None else sampling.begins, self.form.shape[0], shortest)
         tau = self.threshold if count is None else budget_threshold(scores, count, *how)
         return tau, events(scores, tau, *how)
