@@ -151,17 +151,12 @@ blas_threads = BlasThreads()
 def in_threads(work: Callable[[int], None], parts: int, threads: int) -> None:
     """Call work(0) ... work(parts - 1) on Python threads, each with single-threaded matrix products."""
     with blas_threads(1):
-        if threads == 1 or parts == 1:
-            for part in range(parts):
-                work(part)
+        if threads > 1 and parts > 1:
+            limited = blas_threads(1)(work)  # for libraries with one setting per thread
+            deque(on_threads(limited, range(parts), threads), maxlen=0)
             return
-        with ThreadPoolExecutor(threads) as pool:
-            try:  # blas_threads(1) again, for libraries with one setting per thread
-                for done in [pool.submit(blas_threads(1)(work), part) for part in range(parts)]:
-                    done.result()
-            except BaseException:  # including KeyboardInterrupt
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        for part in range(parts):
+            work(part)
 
 
 def on_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:

@@ -1,4 +1,4 @@
-"""The settings of a detector, checked, and what a fit makes of them."""
+"""The checked settings of a detector, and what a fit derives from them."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from addml.scoring.windows import ONE_CHANNEL, WindowViews
 from addml.text import counted
 
 AUTO = "auto"
-PART = "part"  # the key under which a document has the class of a part
+PART = "part"  # the key of a part's class in JSON
 AUTO_ENCODERS: dict[str | None, type[Encoder]] = {None: MLP, "images": Conv, "series": Autoencoder}  # by kind of row
 SCALINGS = (AUTO, "robust", "standard")
-SERIES_REFERENCES, STEPS_AT_ONCE = 256, 8  # of the default scorer, so that a step alone is scored as soon as it comes
-TOLERANT = 4000  # windows, from which rare shapes are told from noise that a network learned by heart
-SMOOTHING = 5  # steps: with several channels a window is short, and one odd step is mostly noise
-RARE_VALUE = 0.999  # of the values of a single channel: what is as far out is strange, whatever its window
+SERIES_REFERENCES, STEPS_AT_ONCE = 256, 8  # of the default scorer; small, so that a stream scores a step quickly
+TOLERANT = 4000  # windows, from which on rare shapes can be told from noise that a network has memorised
+SMOOTHING = 5  # steps: windows of several channels are short, and one odd step is mostly noise
+RARE_VALUE = 0.999  # quantile of a single channel beyond which a value is strange in any window
 KINDS: dict[str, dict[str, type[Any]]] = {
     "encoder": ENCODERS,
     "loss": CLOSENESS,
@@ -48,8 +48,8 @@ class Config:
 
     encoder: Any = "auto"  # an Encoder, "auto", or the user's own module
     loss: CenterCloseness = "instance"  # type: ignore[assignment]
-    scorer: Scorer | str = "views"  # "views", which depends on the kind of rows, or a scorer
-    normal_ratio: float = None  # type: ignore[assignment]  # that of the encoder, once resolved
+    scorer: Scorer | str = "views"  # a Scorer, or "views" for the default scorer of the kind of rows
+    normal_ratio: float = None  # type: ignore[assignment]  # default: the encoder's
     members: int = 5
     scaling: str = "auto"
     one_sided: Any = None
@@ -66,11 +66,11 @@ class Config:
     n_jobs: int | None = None
     random_state: Any = None
     verbose: int = 0
-    settings: dict[str, Any] = field(default_factory=dict, repr=False)  # as they were given, as JSON values
+    settings: dict[str, Any] = field(default_factory=dict, repr=False)  # as given, as JSON values
 
     @classmethod
     def resolve(cls, settings: dict[str, Any]) -> Config:
-        """These settings of a detector and the defaults of the others, checked; words give way to their parts."""
+        """Check the settings, add defaults and replace strings by the parts they stand for."""
         given = {one.name: one.default for one in fields(cls) if one.name != "settings"} | settings
         one = cls(**{**given, **_parts(given)}, settings=settings_to_json(given)[0])
         if one.normal_ratio is None:
@@ -82,7 +82,7 @@ class Config:
     def _check(self) -> None:
         kind = None if isinstance(self.encoder, str) or callable(self.encoder) else self.encoder.kind
         if kind == "series" and self.window is None:
-            raise ValueError(f"encoder={self.encoder!r} needs window=..., the steps that it sees: window='auto'")
+            raise ValueError(f"encoder={self.encoder!r} is for series; set window='auto', or a number of steps")
         if kind == "images" and self.window is not None:
             raise ValueError(
                 f"window={self.window!r} is for series, and encoder={self.encoder!r} for images; use Recurrent()"
@@ -114,11 +114,11 @@ class Config:
 
     @property
     def robust(self) -> bool:
-        """Robust scaling for rows, where a far value is one of many; the size of a deviation tells most in a series."""
+        """Whether scaling is robust. In a series the size of a deviation matters most, so "auto" means standard."""
         return self.scaling == "robust" or (self.scaling == "auto" and self.window is None and not self.frozen)
 
     def scorer_for(self, form: Form | None) -> Scorer:
-        """The scorer for rows of a table, images or windows; pixels and steps mean little one by one."""
+        """The scorer for rows of a table, images or windows; single pixels and steps mean little."""
         if not isinstance(self.scorer, str):
             return self.scorer
         if self.frozen:
@@ -140,16 +140,16 @@ class Config:
 
     @property
     def frozen(self) -> bool:
-        """Whether the encoder is not trained: one network then serves, and no rows are held out."""
+        """Whether the encoder is not trained; there is one network then, and no rows are held out."""
         return bool(getattr(self.encoder, "frozen", False))
 
     @property
     def takes_images(self) -> bool:
-        """Whether the encoder takes nothing but images."""
+        """Whether the encoder takes only images."""
         return getattr(self.encoder, "kind", None) == "images"
 
     def check_preparation(self, vectorizer: Vectorizer) -> None:
-        """What `refit` prepares as before must not be asked for in another way."""
+        """Refuse a refit with other settings of preparation than those of the fit."""
         form, window = vectorizer.form, self.window
         is_series = form is not None and form.is_series
         same_window = (window is not None) == is_series
@@ -163,13 +163,10 @@ class Config:
         }
         changed = [f"{name}={getattr(self, name)!r}" for name, is_same in same.items() if not is_same]
         if changed:
-            raise ValueError(f"refit prepares rows as before, not by {', '.join(changed)}: set it back, or use fit")
+            raise ValueError(f"refit cannot change the preparation to {', '.join(changed)}: set it back, or use fit")
 
     def to_plain(self) -> dict[str, Any]:
-        """The settings that a training depends on, as JSON values: encoder, encoder__hidden, ...
-
-        A part goes by the name of its class, as any other object does.
-        """
+        """The settings that training depends on, as JSON values; objects by class name, parts with encoder__hidden."""
         plain: dict[str, Any] = {}
         for key, value in vars(self).items():
             plain[key] = _named(value)
@@ -179,17 +176,17 @@ class Config:
         return plain
 
     def rate(self, form: Form | None) -> float:
-        """The learning rate: as given, else that of the encoder."""
+        """The learning rate; default: the encoder's."""
         if self.learning_rate is not None:
             return self.learning_rate
         return float(getattr(self.encoder_for(form), "learning_rate", Encoder.learning_rate))
 
     def schedule(self, network: Network, form: Form | None, rows: int) -> Schedule:
-        """How long and in what steps to train on so many rows."""
+        """The schedule for training on `rows` rows."""
         encoder = self.encoder_for(form)
         batch = min(self.batch_size, getattr(encoder, "largest_batch", Encoder.largest_batch))
         wanted = getattr(encoder, "rows_an_epoch", None)
-        operations = 3 * network.operations * batch  # of one step: forward, and twice that back
+        operations = 3 * network.operations * batch  # of one step; backward takes twice the forward pass
         return Schedule(
             self.epochs,
             batch,
@@ -202,13 +199,13 @@ class Config:
         )
 
     def randoms(self) -> list[np.random.Generator]:
-        """One generator a member: member e draws the same whatever the number of members."""
+        """One generator per member; the draws of a member do not depend on the number of members."""
         entropy = parameters.generator_seed(self.random_state).entropy
         seeds = [np.random.SeedSequence(entropy, spawn_key=(e,)) for e in range(1 if self.frozen else self.members)]
         return [np.random.default_rng(seed) for seed in seeds]
 
     def networks(self, vectorizer: Vectorizer, randoms: list[np.random.Generator]) -> Network:
-        """The networks for rows of this vectorizer before training, one for each generator."""
+        """Untrained networks for rows of this vectorizer, one per generator."""
         encoder = self.encoder_for(vectorizer.form)
         if callable(encoder):
             return ModuleNetwork.build(encoder, vectorizer.shape, randoms)
@@ -219,38 +216,38 @@ class Config:
         return network
 
     def check_present(self, encoder: Network, vectorizer: Vectorizer) -> None:
-        """The networks that `refit` goes on from must be those that the settings ask for."""
+        """Refuse a refit with other networks than those of the fit."""
         asked = self.encoder_for(vectorizer.form)
         if getattr(asked, "name", encoder.name) != encoder.name:
-            raise ValueError(f"refit goes on with {encoder.to_plain()}, not encoder={asked!r}: use fit")
+            raise ValueError(f"refit continues with {encoder.to_plain()}, not encoder={asked!r}: use fit")
         wanted = self.networks(vectorizer, [np.random.default_rng(0)]).to_plain()
         if encoder.to_plain() != wanted or len(encoder.weights) != (1 if self.frozen else self.members):
             raise ValueError(
-                f"refit goes on with {len(encoder.weights)} networks {encoder.to_plain()}; encoder and members ask for "
-                f"{self.members} of {wanted}: set them back, or use fit"
+                f"refit continues with {len(encoder.weights)} networks {encoder.to_plain()}; encoder and members ask "
+                f"for {self.members} of {wanted}: set them back, or use fit"
             )
 
     def steps_between(self, form: Form | None, rows: int) -> int:
-        """Steps between two of so many windows to learn from."""
+        """Steps between two training windows, of `rows` windows in all."""
         if self.window is None or form is None or self.window.stride is not None:
             return 1 if self.window is None else int(self.window.stride or 1)
         wanted = getattr(self.encoder_for(form), "rows_an_epoch", None)
         return max(1, form.shape[0] // STRIDES if wanted is None else -(-rows // wanted))
 
     def split(self, usable: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """These rows divided at random into M and V, each in order."""
+        """Split rows at random into M and V, each in ascending order."""
         held_out = count_of(self.validation_ratio, len(usable), least=2)
         order = random.permutation(usable)
         return np.sort(order[held_out:]), np.sort(order[:held_out])
 
     def member(self, usable: np.ndarray, marks: np.ndarray | None, random: np.random.Generator) -> Member:
-        """One member's rows: V drawn at random, the rest M; too few rows to spare serve as both."""
+        """One member's rows: V is drawn at random, the rest is M. Too few rows to split serve as both."""
         usable = usable if marks is None else usable[marks[usable] != 1]
         if len(usable) < (1 if self.window is None else 2):
             raise ValueError(
-                f"window={self.window!r}: of the whole windows learned from, {counted(len(usable), 'ends', 'end')} at "
-                "a step that is normal or unknown, and at least 2 are needed; give a longer series, a smaller window "
-                "or stride, or other labels"
+                f"window={self.window!r}: {counted(len(usable), 'complete window ends', 'complete windows end')} at a "
+                "normal or unlabelled step, and at least 2 are needed; give a longer series, a smaller window or "
+                "stride, or other labels"
             )
         train, validation = self.split(usable, random)
         if len(train) < 2 or self.frozen:
@@ -265,9 +262,9 @@ class Config:
 
 
 def _parts(settings: dict[str, Any]) -> dict[str, Any]:
-    """The parts of these settings, checked, and the columns that name the group of a row."""
+    """The settings that stand for parts, as parts, and `by` as a tuple of columns; all checked."""
     encoder, scorer, by = (settings[name] for name in ("encoder", "scorer", "by"))
-    is_own = callable(encoder) and not (isinstance(encoder, type) and issubclass(encoder, Part))
+    is_module = callable(encoder) and not (isinstance(encoder, type) and issubclass(encoder, Part))
     window = usual_part("window", settings["window"])
     if window is not None and not isinstance(window, Window):
         raise ValueError(f"window={window!r} must be a number of steps, such as 16, 'auto', or Window(16, stride=4)")
@@ -275,7 +272,7 @@ def _parts(settings: dict[str, Any]) -> dict[str, Any]:
     if not all(isinstance(name, str) for name in groups) or len(set(groups)) < len(groups):
         raise ValueError(f"by={by!r} must be the name of a column, or a list of different names")
     return {
-        "encoder": encoder if is_own or encoder == AUTO else as_part("encoder", encoder, ENCODERS, also=(AUTO,)),
+        "encoder": encoder if is_module or encoder == AUTO else as_part("encoder", encoder, ENCODERS, also=(AUTO,)),
         "loss": as_part("loss", settings["loss"], CLOSENESS),
         "scorer": scorer if scorer == Views.name else as_part("scorer", scorer, SCORERS),
         "window": None if window is None else as_part("window", window, KINDS["window"]),
@@ -284,7 +281,7 @@ def _parts(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_usual_parts(changes: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """The changes, with a part in place of each word whose own parameters are changed: loss__hard_ratio=0.5."""
+    """The changes, with parts in place of strings whose parameters are set, as in loss__hard_ratio=0.5."""
     for part in {name.partition("__")[0] for name in changes if "__" in name}:
         value = changes.get(part, settings.get(part))
         if part == "encoder" and value == AUTO:
@@ -295,7 +292,7 @@ def with_usual_parts(changes: dict[str, Any], settings: dict[str, Any]) -> dict[
 
 
 def usual_part(name: str, value: Any) -> Any:
-    """The part that a word, or the length of a window, stands for; everything else as it is."""
+    """The part that a string or the length of a window stands for; other values are returned as they are."""
     if name == "window" and (isinstance(value, Integral) or value == AUTO):
         return Window(value)
     return KINDS[name][value]() if isinstance(value, str) and value in KINDS.get(name, {}) else value
@@ -305,7 +302,7 @@ def usual_part(name: str, value: Any) -> Any:
 
 
 def _named(value: Any) -> Any:
-    """The value as JSON, an object by the name of its class."""
+    """The value as JSON; an object becomes the name of its class."""
     if isinstance(value, Part):
         return type(value).__name__
     try:
@@ -315,7 +312,7 @@ def _named(value: Any) -> Any:
 
 
 def settings_to_json(settings: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Parameters as JSON values, a part as its class and parameters; and the names of objects, which no file holds."""
+    """Parameters as JSON values (a part as its class and parameters), and the names of those that are other objects."""
     document: dict[str, Any] = {}
     left_out: list[str] = []
     for name, value in settings.items():
@@ -333,7 +330,7 @@ def settings_to_json(settings: dict[str, Any]) -> tuple[dict[str, Any], list[str
 
 
 def settings_from_json(document: dict[str, Any]) -> dict[str, Any]:
-    """The parameters that `settings_to_json` described."""
+    """The parameters from the JSON values of `settings_to_json`."""
     settings = dict(document)
     for name, kinds in KINDS.items():
         if isinstance(value := settings.get(name), dict):

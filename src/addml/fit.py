@@ -1,8 +1,8 @@
 """The only fit: rows -> features -> members -> training -> metric space -> scorer -> model.
 
-Rows that do not fit into memory go the same way. What grows with them lies in files (see arrays.py): medians,
-quartiles, references and the scale of the members come from a sample; means, deviations, counts, centres, cut-offs and
-scores from all rows. Where the sample and a portion hold the whole table, the model is that of a fit in memory.
+Rows that do not fit into memory take the same path, with arrays in files (see arrays.py). Medians, quartiles,
+references and the scale of the members then come from a sample; means, deviations, counts, centres, cut-offs and scores
+from all rows. If the sample and a portion hold the whole table, the model is the same as that of a fit in memory.
 """
 
 from __future__ import annotations
@@ -38,36 +38,36 @@ from addml.scoring.base import MetricSpace, ViewScale
 from addml.scoring.guidance import Guided, calibrated, drop_doubtful_labels, with_label_weight
 from addml.scoring.views import Views
 
-GROUP_REFERENCES = 16384  # of all groups together, beside those of the whole
-GUIDING_ROWS = 20_000  # training rows, at even steps, that say how much labelled anomalies are to count
-MARGIN_ROWS = 1024  # of each member, that say how far rows lie apart before training
-EXAMPLES, EXAMPLE_NUMBERS = 1000, 2**22  # kept rows, at even steps, for `nearest_normal`; fewer of large ones
-KEPT_FOR_MEDIANS = 20_000  # kept rows, at even steps, that the baseline is found from
-OWN = ("normal_ratio", "random_state", "contamination")  # settings in which fits that train together may differ
+GROUP_REFERENCES = 16384  # of all groups together, in addition to those of the whole table
+GUIDING_ROWS = 20_000  # evenly spaced training rows that calibrate the weight of labelled anomalies
+MARGIN_ROWS = 1024  # per member, to measure the mean distance of rows before training
+EXAMPLES, EXAMPLE_NUMBERS = 1000, 2**22  # evenly spaced kept rows for `nearest_normal`, and the most numbers in them
+KEPT_FOR_MEDIANS = 20_000  # evenly spaced kept rows, for the baseline
+MAY_DIFFER = ("normal_ratio", "random_state", "contamination")  # settings of fits that train together
 
 
 @dataclass(frozen=True)
 class Fit:
-    """What one fit learns from, and how."""
+    """The data and the settings of one fit."""
 
     config: Config
     X: Any
     labels: Any = None
-    start: Model | None = None  # whose networks and preparation go on
+    start: Model | None = None  # the model to continue from, for a refit
     names: tuple[str, ...] | None = None  # of the columns of an array
 
 
 @dataclass
 class Job:
-    """A fit under way: its rows as features, and the members that learn from them."""
+    """A fit in progress: its rows as features, and the members that train on them."""
 
     config: Config
     vectorizer: Vectorizer
-    rows: Rows  # as they are scored; of a table on disk, the sample
+    rows: Rows  # to be scored; a sample if the table is on disk
     training: Rows
     marks: np.ndarray | None  # labels: 0 normal, 1 anomaly, -1 unknown
     randoms: list[np.random.Generator]
-    disk: Any = None  # addml.disk_fit.OnDisk, where the rows do not fit into memory
+    disk: Any = None  # addml.disk_fit.OnDisk, if the rows do not fit into memory
     members: list[Member] = field(default_factory=list)
 
 
@@ -81,24 +81,24 @@ def fit(
     names: tuple[str, ...] | None = None,
     group: Group = ALONE,
 ) -> Model:
-    """Learn from the rows of X; in every process of a group, each of which goes through a shard of a table on disk."""
+    """Fit a model to X. Every process of a group calls this; each reads its own shard of a table on disk."""
     return fit_many([Fit(config, X, labels, start, names)], storage, group)[0]
 
 
 def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group = ALONE) -> list[Model]:
-    """Several fits in one call of `train`, along the member axis; they may differ in rows and in OWN.
+    """Train several fits together, along the member axis; their rows and the settings in MAY_DIFFER may differ.
 
-    Each gives what it gives alone, up to the rounding of products of another shape.
+    Each model is the same as that of a separate fit, up to the rounding of products of another shape.
     """
     config, storage = _shared_config(fits), storage or Storage()
     device = resolve_device(config.device)
     settings = {**config.to_plain(), "memory": storage.memory, **group.settings()}
     with open_checkpoint(storage.checkpoint, settings, group) as saved:
         jobs = [_prepare(one, device, storage, saved, group) for one in fits]
-        encoder = _initial_encoder(fits, jobs, device)  # weights are drawn first, then the split
+        encoder = _initial_encoder(fits, jobs, device)  # draws the weights, before the split is drawn
         for job in jobs:
             job.members = _members(job)
-        rows, members = _stacked(jobs)
+        rows, members = _concatenated(jobs)
         learner_kind = ReconstructionLearner if isinstance(encoder, AutoencoderNetwork) else MetricLearner
         learner = learner_kind(encoder, config.loss, group)
         if any(job.marks is not None for job in jobs) and config.loss.margin is None:
@@ -111,23 +111,24 @@ def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group =
             train(learner, rows, members, schedule, state, lambda state: saved.save(state, members), group)
         for e in np.flatnonzero(state.collapsed):
             warn(
-                f"member {e} collapsed in epoch {state.collapsed[e]}: its embeddings met in one point or left all "
-                f"bounds; the network of epoch {state.best_epoch[e]} is used. Fewer epochs or a lower learning_rate "
-                "avoid this."
+                f"member {e} collapsed in epoch {state.collapsed[e]}: its embeddings became equal or infinite. The "
+                f"network of epoch {state.best_epoch[e]} is used. Fewer epochs or a lower learning_rate avoid this."
             )
         stops = np.cumsum([len(job.members) for job in jobs])
-        own = [state.best[stop - len(job.members) : stop] for job, stop in zip(jobs, stops, strict=True)]
-        return [_finish(job, learner, state, best, device) for job, best in zip(jobs, own, strict=True)]
+        best = [state.best[stop - len(job.members) : stop] for job, stop in zip(jobs, stops, strict=True)]
+        return [_finish(job, learner, state, weights, device) for job, weights in zip(jobs, best, strict=True)]
 
 
 def _shared_config(fits: Sequence[Fit]) -> Config:
-    """The settings of the first, which the others share."""
+    """The settings of the first fit; the others must agree."""
     first = fits[0].config
     for one in fits[1:]:
         for name, value in vars(one.config).items():
             other = getattr(first, name)
-            if name not in (*OWN, "settings") and value != other:
-                raise ValueError(f"{name}={value!r} and {name}={other!r} cannot train together; only {OWN} may differ")
+            if name not in (*MAY_DIFFER, "settings") and value != other:
+                raise ValueError(
+                    f"{name}={value!r} and {name}={other!r} cannot train together; only {MAY_DIFFER} may differ"
+                )
     return first
 
 
@@ -135,7 +136,7 @@ def _shared_config(fits: Sequence[Fit]) -> Config:
 
 
 def _prepare(one: Fit, device: str, storage: Storage, saved: Checkpoint, group: Group) -> Job:
-    """The rows as features; a checkpoint must be of these rows."""
+    """Turn X into features, and check that a checkpoint belongs to them."""
     config, X = one.config, one.X
     if _reads_parts(one):
         source = open_source(X)
@@ -157,7 +158,7 @@ def _prepare(one: Fit, device: str, storage: Storage, saved: Checkpoint, group: 
         raise ValueError("labels cannot be learned from with encoder='pretrained'; leave them out, or use 'conv'")
     steps = of_rows(np.arange(len(rows)), rows)
     marks = parameters.read_labels(one.labels, len(steps))
-    if marks is not None:  # rows of one time are one step
+    if marks is not None:  # several rows of the same time make one step
         given, marks = marks, np.full(len(rows), -1)
         np.maximum.at(marks, steps, given)
     training = rows.for_training(device)
@@ -166,7 +167,7 @@ def _prepare(one: Fit, device: str, storage: Storage, saved: Checkpoint, group: 
 
 
 def _reads_parts(one: Fit) -> bool:
-    """Whether X is a table on disk, which is read part by part: no series and no folder of images."""
+    """Whether X is a table on disk, which is read in parts; a series or a folder of images is not."""
     if not is_on_disk(one.X):
         return False
     if one.start is not None:
@@ -180,14 +181,14 @@ def _prepare_disk(one: Fit, source: Source, device: str, storage: Storage, saved
         raise ValueError(f"labels cannot be learned from rows on disk; give memory > {source.size}, or a table")
     if one.config.by:
         raise ValueError(f"by={list(one.config.by)!r} needs rows in memory; give memory > {source.size}, or a table")
-    saved.claim(lambda: source.about)  # refused at once, not after hours
+    saved.claim(lambda: source.about)  # before hours of preparation
     start = None if one.start is None else one.start.vectorizer
     disk = disk_fit.prepare(one.config, source, start, device, storage, group)
     return Job(one.config, disk.vectorizer, disk.sample, disk.rows, None, disk.randoms, disk)
 
 
 def _initial_encoder(fits: Sequence[Fit], jobs: Sequence[Job], device: str) -> Any:
-    """The networks before training: new ones, or the present ones of a refit."""
+    """The networks before training: new ones, or those of the model to refit."""
     config, vectorizer, start = jobs[0].config, jobs[0].vectorizer, fits[0].start
     if len({job.vectorizer.shape for job in jobs}) > 1:
         raise ValueError("tables with gaps in different columns cannot train together; fit them one by one")
@@ -206,8 +207,8 @@ def _members(job: Job) -> list[Member]:
     return [job.config.member(usable, job.marks, random) for random in job.randoms]
 
 
-def _stacked(jobs: Sequence[Job]) -> tuple[Rows, list[Member]]:
-    """The rows of all jobs, one after another, and their members, whose rows are counted among all of them."""
+def _concatenated(jobs: Sequence[Job]) -> tuple[Rows, list[Member]]:
+    """The rows of all jobs, concatenated, and their members with row ids to match."""
     if len(jobs) == 1:
         return jobs[0].training, jobs[0].members
     values = [job.training.values for job in jobs]
@@ -221,7 +222,7 @@ def _stacked(jobs: Sequence[Job]) -> tuple[Rows, list[Member]]:
 
 
 def _with_margin(learner: MetricLearner, rows: Rows, members: list[Member]) -> CenterCloseness:
-    """The loss with a margin of the data's own scale: about the mean distance of two rows before training."""
+    """The loss with a margin at the scale of the data: about the mean distance of two rows before training."""
     ids = padded([evenly_spaced_with_ends(member.train, MARGIN_ROWS) for member in members], learner.encoder.weights)
     _, scores = learner.row_scores(rows, ids, [ids.shape[1]] * len(members))
     margin = 2 * float(to_numpy(scores).mean())
@@ -232,22 +233,17 @@ def _with_margin(learner: MetricLearner, rows: Rows, members: list[Member]) -> C
 
 
 def _finish(job: Job, learner: MetricLearner, state: TrainingState, best: Array, device: str) -> Model:
-    """The model of one fit from its members' best networks, with the scores of its rows."""
+    """The model of one fit, from the best networks of its members."""
     config, threads, members = job.config, max_threads(job.config.n_jobs), job.members
     with blas_threads(1):
-        if job.disk is None:
-            space = metric_space(learner, job.training, members, best, job.marks, job.vectorizer, job.randoms[0])
-        else:
-            sample, own_members, center = job.disk.sampled(learner, members, best)
-            job.randoms[0].bit_generator.state = learner.group.first(job.randoms[0].bit_generator.state)
-            space = metric_space(learner, sample, own_members, best, None, job.vectorizer, job.randoms[0], center)
+        space = _metric_space(job, learner, best)
     scorer = config.scorer_for(job.vectorizer.form)
     scorer = Guided(scorer) if len(space.anomalies) or len(space.normals) else scorer
     encoder = learner.encoder.with_weights(to_numpy(best))
     model = Model(job.vectorizer, encoder, config.loss.distance, scorer, scorer.fit(space))
     model, scores = _calibrated(model, job.rows, space, device, threads)
     with blas_threads(1):
-        baseline, examples = _remembered(model, space, scores, config)
+        baseline, examples = _baseline_and_examples(model, space, scores, config.normal_ratio)
     if job.rows.groups is not None and model.vectorizer.groups is not None:
         model, scores = _within_groups(model, job.rows, scores, space, device, threads)
     model = replace(
@@ -269,27 +265,21 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, best: Array,
     return replace(model, profiles=job.vectorizer.profiles(rows, model.training.values <= model.threshold))
 
 
-def metric_space(
-    learner: MetricLearner,
-    rows: Rows,
-    members: Sequence[Member],
-    weights: Array,
-    marks: np.ndarray | None,
-    vectorizer: Vectorizer,
-    random: np.random.Generator,
-    center: Array | None = None,
-) -> MetricSpace:
-    """The metric space of the best networks: their centres over M, the distances to them, what they keep of M.
+def _metric_space(job: Job, learner: MetricLearner, weights: Array) -> MetricSpace:
+    """The metric space of the best networks: centres over M, distances to them, and the rows of M that are kept.
 
-    The rows may be a sample; the centre is then that of all rows.
+    For a table on disk, the rows are the sample, and the centres are those of all rows.
     """
+    rows, members, center = job.training, job.members, None
+    if job.disk is not None:
+        rows, members, center = job.disk.sampled(learner, members, weights)
+        job.randoms[0].bit_generator.state = learner.group.first(job.randoms[0].bit_generator.state)
     learner.set_weights(weights)
     ids = padded([member.train for member in members], weights)
     center, scores = learner.row_scores(rows, ids, [len(member.train) for member in members], center)
-    kept = [member.train[keep] for member, keep in zip(members, distill(scores, members)[1], strict=True)]
-    form, width = vectorizer.form, vectorizer.features.width
-    weight = np.ones(width, np.float32) if form is None else form.counts()
-    labels = np.full(len(rows), -1) if marks is None else marks
+    form = job.vectorizer.form
+    weight = np.ones(job.vectorizer.features.width, np.float32) if form is None else form.counts()
+    labels = np.full(len(rows), -1) if job.marks is None else job.marks
     not_anomalous = np.flatnonzero(labels != 1)
     patches = getattr(learner.encoder, "patches", None)
 
@@ -300,14 +290,14 @@ def metric_space(
         center=to_numpy(center),
         scores=to_numpy(scores),
         train=[member.train for member in members],
-        kept=kept,
+        kept=[member.train[keep] for member, keep in zip(members, distill(scores, members)[1], strict=True)],
         not_anomalous=not_anomalous,
         column_weight=weight,
         norms=_norms(prepared, not_anomalous, weight) if patches is None else np.zeros(len(not_anomalous)),
         prepared=prepared,
         embed=lambda chosen: learner.embed(rows, padded(chosen, weights)),
         distance=learner.loss.distance,
-        random=random,
+        random=job.randoms[0],
         anomalies=np.flatnonzero(labels == 1),
         normals=np.flatnonzero(labels == 0),
         patches=None if patches is None else lambda chosen: patches(prepared(chosen)),
@@ -316,14 +306,14 @@ def metric_space(
 
 
 def _norms(prepared: Callable[[np.ndarray], np.ndarray], ids: np.ndarray, weight: np.ndarray) -> np.ndarray:
-    """How far rows lie from the middle along their columns, prepared some at a time."""
+    """The sum of the absolute features of each row, weighted; rows are prepared in blocks."""
     size = max(256, min(ROWS_AT_ONCE, VALUES // len(weight)))
-    with np.errstate(invalid="ignore"):  # OpenBLAS reads beyond the ends here and may take what lies there for numbers
+    with np.errstate(invalid="ignore"):  # OpenBLAS reads past the ends of the arrays here
         return np.concatenate([abs(prepared(ids[start : start + size])) @ weight for start in range(0, len(ids), size)])
 
 
 def _calibrated(model: Model, rows: Rows, space: MetricSpace, device: str, threads: int) -> tuple[Model, np.ndarray]:
-    """The model with the scale of its members, guided where rows are labelled, and the training scores."""
+    """The model with the scale of its members, calibrated by labels if there are any, and the training scores."""
     scorer, distance, incomplete = model.scorer, space.distance, model.incomplete(rows)
     if not isinstance(scorer, Guided):
         scores = model.member_scores(rows, device, threads, learned=True)
@@ -345,18 +335,18 @@ def _calibrated(model: Model, rows: Rows, space: MetricSpace, device: str, threa
 def _within_groups(
     model: Model, rows: Rows, scores: np.ndarray, space: MetricSpace, device: str, threads: int
 ) -> tuple[Model, np.ndarray]:
-    """The model with references and a threshold of their own for the groups, and the scores that it compares."""
+    """The model with references and a divisor for each group, and the training scores by them."""
     groups, codes = model.vectorizer.groups, rows.groups
     assert groups is not None
     assert codes is not None
-    apart = isinstance(model.scorer, Views) and not isinstance(rows, WindowRows)  # windows of all are references
-    chosen = groups.to_have_references() if apart else np.empty(0, np.int64)
+    has_own = isinstance(model.scorer, Views) and not isinstance(rows, WindowRows)  # groups of windows share references
+    chosen = groups.to_have_references() if has_own else np.empty(0, np.int64)
     if len(chosen):
         features = MemoryRows(rows.take(np.arange(len(rows))), codes)
         alone = [_group_alone(model, features, space, code, len(chosen), device, threads) for code in chosen.tolist()]
         groups = groups.with_references(chosen, [one.scorer_arrays for one in alone], [one.scale for one in alone])
         model = replace(model, vectorizer=model.vectorizer.with_groups(groups))
-        scores = model.within_groups(scores, rows, device, threads)  # whose divisors are 1 so far
+        scores = model.within_groups(scores, rows, device, threads)  # divisors are still 1
     groups = groups.with_scores(scores, codes, compressed=isinstance(model.scale, ViewScale))
     model = replace(model, vectorizer=model.vectorizer.with_groups(groups))
     return model, model.divided(scores, codes)
@@ -365,7 +355,7 @@ def _within_groups(
 def _group_alone(
     model: Model, rows: MemoryRows, space: MetricSpace, code: int, groups: int, device: str, threads: int
 ) -> Model:
-    """The model with the references of one of so many groups, and the scale of its scores by them."""
+    """The model with the references of one of `groups` groups only, and their scale."""
     assert isinstance(model.scorer, Views)
     assert rows.groups is not None
     scorer = replace(model.scorer, references=int(np.clip(GROUP_REFERENCES // groups, 64, model.scorer.references)))
@@ -376,10 +366,12 @@ def _group_alone(
     return model.with_scale(model.member_scores(members, device, threads))
 
 
-def _remembered(model: Model, space: MetricSpace, scores: np.ndarray, config: Config) -> tuple[np.ndarray, Examples]:
-    """The baseline row, and examples of normal rows where the scorer keeps rows of training too."""
+def _baseline_and_examples(
+    model: Model, space: MetricSpace, scores: np.ndarray, normal_ratio: float
+) -> tuple[np.ndarray, Examples]:
+    """The baseline row, and examples of normal rows if the scorer keeps training rows too."""
     kept = kept_by_most(space.kept, space.train, len(scores))
-    low = kept[scores[kept] <= np.quantile(scores, float(config.normal_ratio))]  # the scorer sees more
+    low = kept[scores[kept] <= np.quantile(scores, float(normal_ratio))]  # the scorer finds what distillation missed
     kept = low if len(low) else kept
     some = evenly_spaced(kept, max(2, min(KEPT_FOR_MEDIANS, VALUES // model.encoder.inputs)))
     baseline = baseline_of(model, space.prepared(some), scores[some], float(np.median(scores)))

@@ -1,10 +1,10 @@
-"""The model: all that was learned. It scores rows: columns -> features -> encoder -> scorer -> one score."""
+"""The fitted model, which scores rows: columns -> features -> encoder -> scorer -> one score."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -28,47 +28,43 @@ from addml.scoring.patches import PatchMemory
 from addml.scoring.references import Overlaps
 from addml.scoring.views import embedded_places
 
-ROWS_LOOKED_UP = 2**12  # windows at a time
-
-
-def _nothing() -> np.ndarray:
-    """What is known once training is over."""
-    return np.empty(0)
+WINDOWS_AT_ONCE = 2**12  # when looking for references that overlap windows
+_unknown = partial(np.empty, 0)  # until the end of a fit
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """A bounded set of kept training rows, prepared: their places in the training table, and their features."""
+    """A bounded number of the training rows that distillation kept."""
 
-    rows: np.ndarray  # (R,)
+    rows: np.ndarray  # (R,) their numbers in the training table
     features: np.ndarray  # (R, d')
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """The best networks with the vectorizer before them and the scorer behind them, and what training left."""
+    """The vectorizer, the best networks, the scorer, and what training recorded."""
 
     vectorizer: Vectorizer
     encoder: Network
     distance: Distance
     scorer: Scorer
     scorer_arrays: dict[str, np.ndarray]
-    scale: EnsembleScale | ViewScale | None = None  # until the training rows are scored, as all below
-    center: np.ndarray = field(default_factory=_nothing)  # (members, w)
-    training: TrainingScores = field(default_factory=lambda: TrainingScores(_nothing(), _nothing()))
+    scale: EnsembleScale | ViewScale | None = None  # like the fields below, unknown until the training rows are scored
+    center: np.ndarray = field(default_factory=_unknown)  # (members, w)
+    training: TrainingScores = field(default_factory=lambda: TrainingScores(_unknown(), _unknown()))
     decision: Decision = field(default_factory=lambda: Decision(np.inf, ""))
-    history: list[dict[str, Any]] = field(default_factory=list)  # one dict an epoch
-    kept: np.ndarray = field(default_factory=_nothing)  # bits of the rows that distillation kept in each epoch
-    held_out: np.ndarray = field(default_factory=_nothing)  # (members, rows), of early stopping
-    baseline: np.ndarray = field(default_factory=_nothing)  # the usual row as the encoder takes it
-    examples: Examples = field(default_factory=lambda: Examples(_nothing(), _nothing()))
+    history: list[dict[str, Any]] = field(default_factory=list)  # one dict per epoch
+    kept: np.ndarray = field(default_factory=_unknown)  # the rows that distillation kept in each epoch, as bits
+    held_out: np.ndarray = field(default_factory=_unknown)  # (members, rows), for early stopping
+    baseline: np.ndarray = field(default_factory=_unknown)  # the features of a typical row
+    examples: Examples = field(default_factory=lambda: Examples(_unknown(), _unknown()))
     profiles: tuple[ColumnProfile, ...] = ()  # of the training rows that are not flagged
-    sampling: Sampling | None = None  # what was done to make the steps of the training series even
-    ids: tuple[str, ...] = ()  # the columns that name a row, where the user said which
+    sampling: Sampling | None = None  # how the steps of the training series were made even
+    ids: tuple[str, ...] = ()  # the columns that name a row, if the user chose some
     settings: dict[str, Any] = field(default_factory=dict)  # the detector's, as JSON values
     version: str = __version__
 
-    # What it decides ----------------------------------------------------------------------------------------
+    # Decisions ----------------------------------------------------------------------------------------------
 
     @property
     def threshold(self) -> float:
@@ -78,7 +74,7 @@ class Model:
     def decided(
         self, method: Any = None, contamination: Any = None, tau: float | None = None, alarm_rate: float | None = None
     ) -> Model:
-        """The model with another threshold: the score `tau`, or what a method, a share or a rate leads to."""
+        """The model with another threshold: the score `tau`, or one found by a method, a share or an alarm rate."""
         given = {"contamination": contamination, "alarm_rate": alarm_rate, "method": method, "tau": tau}
         given = {name: value for name, value in given.items() if value is not None}
         if len(given) != 1:
@@ -115,12 +111,12 @@ class Model:
     def rows_kept(self) -> np.ndarray:
         """Which training rows distillation kept, (epochs, members, n); a stopped member keeps none."""
         if not self.history:
-            raise ValueError("the encoder is pretrained and not trained further: no epoch kept or dropped rows")
+            raise ValueError("the encoder is pretrained and was not trained: no epoch kept or dropped rows")
         if len(self.kept) != len(self.history):
             raise ValueError("which rows were kept is not remembered for a table of over a million rows")
         return np.unpackbits(self.kept, axis=-1, count=len(self.training.values)).astype(bool)
 
-    # What it is ---------------------------------------------------------------------------------------------
+    # Properties ---------------------------------------------------------------------------------------------
 
     # the columns of a table that it was trained on, and those that name the group of a row
     used = property(lambda self: [] if self.columns is None else self.columns.used)
@@ -128,51 +124,48 @@ class Model:
 
     @property
     def features(self) -> Features:
-        """The scaling."""
         return self.vectorizer.features
 
     @property
     def columns(self) -> Columns | None:
-        """The columns of a table that are not all numbers."""
         return self.vectorizer.columns
 
     @property
     def form(self) -> Form | None:
-        """The form of images and windows."""
         return self.vectorizer.form
 
-    # What it scores -----------------------------------------------------------------------------------------
+    # Scores -------------------------------------------------------------------------------------------------
 
     def prepare(self, X: Any) -> np.ndarray:
-        """Rows of X, an array or a table as training had them, as features (n, d)."""
+        """The features (n, d) of the rows of X, an array or a table as in training."""
         return self.vectorizer.prepare(X)
 
     def scores(self, rows: Rows | np.ndarray, device: str, threads: int, *, learned: bool = False) -> np.ndarray:
-        """One score a row, float64, whatever the rows beside it; `learned` of those that were learned from.
+        """The score of each row, float64; it does not depend on the batch. An array holds features.
 
-        An array holds features.
+        `learned` means that these are the training rows, some of which are references.
         """
         rows = as_rows(rows)
         scores = self.member_scores(rows, device, threads, learned=learned)
         return self.within_groups(self.combined(scores, rows), rows, device, threads)
 
     def within_groups(self, scores: np.ndarray, rows: Rows, device: str, threads: int) -> np.ndarray:
-        """Scores (n,) of these rows, judged by the references of their groups too, and by a threshold of each group."""
+        """The scores (n,) of these rows, adjusted by the references and the divisors of their groups."""
         features: Any = None  # prepared once, for all groups
-        for own, at, weight in self.own_models(rows.groups):
+        for model, at, weight in self.own_models(rows.groups):
             features = rows.take(np.arange(len(rows))) if features is None else features
-            mine = own.combine(own.member_scores(features[at], device, threads))
-            scores[at] = (1 - weight) * scores[at] + weight * mine
+            in_group = model.combine(model.member_scores(features[at], device, threads))
+            scores[at] = (1 - weight) * scores[at] + weight * in_group
         return self.divided(scores, rows.groups)
 
     def divided(self, scores: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
-        """Scores (n,) of rows of these groups (n,), of which the same threshold flags as many in every group."""
+        """Scores (n,) divided by group, so that one threshold flags the same share of every group."""
         if groups is None or self.vectorizer.groups is None:
             return scores
         return self.vectorizer.groups.divided(scores, groups, compressed=isinstance(self.scale, ViewScale))
 
     def own_models(self, codes: np.ndarray | None) -> Iterator[tuple[Model, np.ndarray, float]]:
-        """The models with the references of one group alone, the rows of that group among all, how much they count."""
+        """For each group with references of its own: the model with only these, the places of its rows, its weight."""
         groups = self.vectorizer.groups
         if codes is None or groups is None:
             return
@@ -200,47 +193,48 @@ class Model:
         return {}
 
     def combine(self, member_scores: np.ndarray, incomplete: np.ndarray | None = None) -> np.ndarray:
-        """One score a row (n,) from scores of all members (E, n); embeddings are neutral in `incomplete` rows (n,)."""
+        """One score per row (n,) from the member scores (E, n); embeddings are neutral in `incomplete` rows (n,)."""
         assert self.scale is not None
-        own = member_scores if incomplete is None else self.neutral_scores(member_scores, incomplete)
-        return np.asarray(self.scale.combine(own))
+        if incomplete is not None:
+            member_scores = self.neutral_scores(member_scores, incomplete)
+        return np.asarray(self.scale.combine(member_scores))
 
     def combined(self, member_scores: np.ndarray, rows: Rows | np.ndarray) -> np.ndarray:
-        """One score (n,) for each of these rows from scores of all members (E, n); smooth along a series."""
+        """One score per row (n,) from the member scores (E, n), smoothed along a series."""
         scores = self.combine(member_scores, self.incomplete(rows))
         return smoothed(scores, rows.windows, self.smoothing) if isinstance(rows, WindowRows) else scores
 
     @property
     def smoothing(self) -> int:
-        """Steps over which scores are averaged: 1 where the future is unknown."""
+        """Steps over which scores are averaged; 1 if windows are causal."""
         return 1 if self.form is None or self.form.causal else int(self.scorer.smoothing)
 
     def incomplete(self, rows: Rows | np.ndarray) -> np.ndarray | None:
-        """Where the past alone counts, which steps (n,) have windows that are not whole yet.
+        """With causal windows, which steps (n,) end an incomplete window.
 
-        A window that is filled up is flat, as hardly any other is: strange to embeddings for no reason.
+        Such a window is filled with copies of its first step. It is flat, and embeddings would find that strange.
         """
         if self.form is None or not self.form.causal or not isinstance(rows, WindowRows):
             return None
         return ~rows.windows.is_whole
 
     def neutral_scores(self, member_scores: np.ndarray, incomplete: np.ndarray) -> np.ndarray:
-        """The scores (E, n) in which embeddings say what is usual of the steps marked in `incomplete` (n,)."""
+        """The scores (E, n), with neutral ones from embeddings for the steps marked in `incomplete` (n,)."""
         assert self.scale is not None
         embedded = self.scorer.embedded(len(self.encoder.weights))
         return np.where(embedded[:, None] & incomplete, self.scale.neutral, member_scores)
 
     def with_scale(self, member_scores: np.ndarray, incomplete: np.ndarray | None = None) -> Model:
-        """The model that weighs its members by these scores of the training rows, without those in `incomplete`."""
+        """The model with the scale of its members fitted to these scores, except those marked in `incomplete`."""
         if incomplete is not None and not incomplete.all():
             member_scores = member_scores[:, ~incomplete]
         return replace(self, scale=self.scorer.fit_scale(member_scores))
 
     def member_scores(self, rows: Rows | np.ndarray, device: str, threads: int, *, learned: bool = False) -> np.ndarray:
-        """The scores of every member by itself, (E, n), and from every view where the scorer has several.
+        """The scores of each member, (E, n), or of each view of the scorer.
 
-        What embeddings say of a window counts for all steps in it, unless only the past may count; what plain columns
-        say is of the step at its end alone.
+        A score from embeddings of a window counts for all its steps, unless windows are causal; one from plain columns
+        counts for the last step only.
         """
         rows, members = as_rows(rows), len(self.encoder.weights)
         result = np.empty((self.scorer.count(members), len(rows)))
@@ -261,20 +255,17 @@ class Model:
         return result
 
     def overlaps(self, rows: Rows, *, learned: bool = False) -> Overlaps | None:
-        """What windows of a series share with references.
-
-        Where the past alone counts, nobody knows what will come: only what was learned from is measured so.
-        """
+        """The references that overlap windows of a series; with causal windows, only for the training rows."""
         if not isinstance(rows, WindowRows) or self.form is None or (self.form.causal and not learned):
             return None
         keys = self.scorer_ready("cpu").get("keys")
         if keys is None:
             return None
-        blocks = (rows.slice(start, ROWS_LOOKED_UP) for start in range(0, len(rows), ROWS_LOOKED_UP))
+        blocks = (rows.slice(start, WINDOWS_AT_ONCE) for start in range(0, len(rows), WINDOWS_AT_ONCE))
         return Overlaps.of(blocks, keys, rows.windows.first, rows.windows.window)
 
     def maps(self, rows: Rows | np.ndarray, threads: int) -> np.ndarray:
-        """How strange each place of images is by the patch memory, (n, height, width) in places of the network."""
+        """How strange each patch of an image is, (n, height, width) in patches of the network."""
         rows, ready, scorer, network = as_rows(rows), self.scorer_ready("cpu"), self.scorer, self.encoder
         assert isinstance(scorer, PatchMemory)
         result = np.empty((len(rows), *network.levels[0][1:]))  # type: ignore[attr-defined]
@@ -299,7 +290,7 @@ class Model:
         return result
 
     def scorer_ready(self, device: str) -> dict[str, Any]:
-        """What the scorer works with, on a device; worked out once."""
+        """The scorer's arrays, prepared for scoring on a device; cached."""
         if device not in self._ready:
             arrays = {name: on_device(array, device) for name, array in self.scorer_arrays.items()}
             self._ready[device] = self.scorer.ready(arrays, self.distance)
@@ -310,11 +301,11 @@ class Model:
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy or a pickle takes along: nothing that can be worked out again, on a device perhaps."""
+        """The fields, without caches, which may lie on a device."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def block(self, device: str) -> int:
-        """Rows of one product: a row gets the same bits in every block of that size."""
+        """Rows per product. All products have this size, so that a row gets the same bits in any batch."""
         if self.scorer.on_patches:
             return 1
         if self.form is not None and not self.form.is_series:
@@ -325,6 +316,6 @@ class Model:
 
     @property
     def step_features(self) -> Features:
-        """How one step of a series becomes features."""
+        """The scaling of one step of a series."""
         assert self.form is not None
         return self.features.spread(np.arange(self.form.channels))

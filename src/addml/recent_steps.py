@@ -1,8 +1,8 @@
-"""The recent steps of a stream, from which its level, its references and, if need be, its scale are renewed.
+"""Adapt a stream to its recent steps: renew its level, its references and, if necessary, its scale.
 
-Flagged steps are left out until they are more than half of the recent ones: faults stay strange, a new level becomes
-normal. Channels whose level moved are shifted back to that of training, so that what was learned there still holds. If
-most steps are flagged even then, the views get a wider scale. Half of the references remain those of training.
+Flagged steps are left out until they are more than half of the recent ones, so that faults stay strange and a new level
+becomes normal. Channels whose level moved are shifted back to the level of training, which the networks know. If most
+steps are still flagged, the views get a wider scale. Half of the references remain those of training.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from addml.parameters import check_whole
 from addml.scoring.base import ViewScale
 from addml.scoring.windows import WindowViews
 
-RENEWALS = 4  # while all recent steps pass
-LEAST_WINDOWS = 4  # of recent steps
-MOVED = 1.0  # deviations of training, from which the level of a channel is a new one
-MOST = 0.5  # of the recent steps: more flagged ones are no faults
+RENEWALS = 4  # in as many steps as are recent
+LEAST_WINDOWS = 4  # that recent steps must fill
+MOVED = 1.0  # deviations of training by which the level of a channel must move to be new
+MOST = 0.5  # share of the recent steps beyond which flagged ones are a new normal, not faults
 
 
 class RecentSteps:
-    """The last `steps` steps of a stream and whether each is flagged; `state` is what changes with them."""
+    """The last `steps` steps of a stream, whether each is flagged, and the parts of the model that follow them."""
 
     def __init__(self, trained: Model, threshold: float, steps: int, code: np.ndarray | None) -> None:
         assert trained.form is not None
@@ -35,15 +35,16 @@ class RecentSteps:
         check_whole("adapt", steps, least=LEAST_WINDOWS * self.window)
         if not isinstance(trained.scorer, WindowViews) or not isinstance(trained.scale, ViewScale):
             raise ValueError(
-                f"adapt={steps}: the scorer {trained.scorer.name!r} cannot be renewed; fit with scorer='auto'"
+                f"adapt={steps}: the encoder {trained.encoder.name!r} with the scorer {trained.scorer.name!r} cannot "
+                "adapt; fit with encoder='auto' and scorer='views', and without labels"
             )
         self.trained, self.threshold, self.steps, self.code = trained, threshold, steps, code
         self.features = trained.step_features
         self.state: dict[str, np.ndarray] = {
-            "values": np.zeros((steps, channels)),  # the step at place n % steps is the n-th
+            "values": np.zeros((steps, channels)),  # step n is at place n % steps
             "flagged": np.zeros(steps, np.uint8),
             "seen": np.zeros(1, np.int64),
-            "shift": np.zeros(channels),  # what is added to the values of a step
+            "shift": np.zeros(channels),  # is added to the values of a step
             "rows": trained.scorer_arrays["rows"].copy(),
             "median": trained.scale.median.copy(),
             "unit": trained.scale.unit.copy(),
@@ -54,7 +55,7 @@ class RecentSteps:
         return self.state["shift"]
 
     def add(self, values: np.ndarray, flagged: bool) -> bool:
-        """Take the values (channels,) of the next step; whether the model was renewed."""
+        """Add the values (channels,) of the next step, and return whether this renewed the model."""
         seen = self.state["seen"]
         place = int(seen[0]) % self.steps
         self.state["values"][place], self.state["flagged"][place] = values, flagged
@@ -77,24 +78,20 @@ class RecentSteps:
         return replace(self.trained, scorer_arrays=arrays, scale=scale)
 
     @property
-    def is_wider(self) -> bool:
-        """Whether the scale is wider than that of training."""
-        assert isinstance(self.trained.scale, ViewScale)
-        return bool((self.state["unit"] > self.trained.scale.unit).any())
-
-    @property
     def _order(self) -> np.ndarray:
-        """The places of all steps, the oldest first."""
+        """The places of all steps, from the oldest to the latest."""
         return np.asarray((np.arange(self.steps) + self.state["seen"][0]) % self.steps)
 
     def _renew(self) -> None:
+        assert isinstance(self.trained.scale, ViewScale)
         order = self._order
         flagged, rows = self.state["flagged"][order] > 0, self._rows(self.shift)
         whole = rows.usable(1)
         normal = whole[~flagged[whole]]
         is_new = flagged[whole].mean() > MOST
         steps = whole[flagged[whole]] if is_new else normal
-        if is_new or self.shift.any() or self.is_wider:  # a level that is new, or is known better by now
+        is_wider = (self.state["unit"] > self.trained.scale.unit).any()
+        if is_new or self.shift.any() or is_wider:  # a new level, or one that can be measured better now
             rows, normal = self._at_level(steps) or (rows, whole if is_new else normal)
         self._take_references(rows.take(evenly_spaced(normal, len(self.state["rows"]) // 2)))
         scores = self.model.member_scores(rows, "cpu", 1, learned=True)
@@ -107,9 +104,9 @@ class RecentSteps:
         return WindowRows(Windows.of([features], self.window))
 
     def _at_level(self, steps: np.ndarray) -> tuple[WindowRows, np.ndarray] | None:
-        """All windows with the level of these steps (k,) moved to that of training, and the steps that are then normal.
+        """Shift the level of these steps (k,) back to that of training; return all windows, and the steps now normal.
 
-        None if most are not.
+        None, without a shift, if most of the steps are still flagged.
         """
         away = self.features.median - np.median(self.state["values"][self._order[steps]], axis=0)
         shift = np.where(abs(away) > MOVED * self.features.scale, away, 0.0)
@@ -122,22 +119,22 @@ class RecentSteps:
         return rows, normal
 
     def _take_references(self, fresh: np.ndarray) -> None:
-        """Half of the references from the recent steps, the others from training."""
+        """Replace half of the training references by fresh ones."""
         old = self.trained.scorer_arrays["rows"]
         kept = evenly_spaced(np.arange(len(old)), len(old) - len(fresh))
         self.state["rows"][:] = np.concatenate([old[kept], fresh])
 
     def _flagged(self, model: Model, scores: np.ndarray) -> np.ndarray:
-        """Which steps are above the threshold by their scores (V, n) from every view."""
+        """Which steps (n,) score above the threshold, from their scores (V, n) by view."""
         codes = None if self.code is None else np.repeat(self.code, scores.shape[1])
         return model.divided(np.asarray(model.combine(scores)), codes) > self.threshold
 
     def _take_scale(self, scores: np.ndarray) -> None:
-        """The scale of training, or a wider one if most normal steps with these scores (V, n) are flagged by it."""
-        fresh, old = self.trained.scorer.fit_scale(scores), self.trained.scale
+        """Use the scale of training, or a wider one if that flags most normal steps, with these scores (V, n)."""
+        old = fresh = self.trained.scale
+        if self._flagged(self.trained, scores).mean() > MOST:
+            fresh = self.trained.scorer.fit_scale(scores)
         assert isinstance(fresh, ViewScale)
         assert isinstance(old, ViewScale)
-        if self._flagged(self.trained, scores).mean() <= MOST:
-            fresh = old
         self.state["median"][:] = np.maximum(old.median, fresh.median)
         self.state["unit"][:] = np.maximum(old.unit, fresh.unit)

@@ -185,10 +185,11 @@ class Stream:
     @property
     def _state(self) -> dict[str, np.ndarray]:
         """The arrays that change with every step, by their names in a file; not copies."""
-        found = {"past": self._past, "last": self._last.astype(np.float64), "steps": np.array([self._steps])}
-        if self._recent is not None:
-            found |= {f"recent.{name}": one for name, one in self._recent.state.items()}
-        return found | {f"encoder.{name}": one for name, one in self._encoder.state.items()}
+        steps = np.array([self._steps])
+        own: dict[str, np.ndarray] = {"past": self._past, "last": self._last.astype(np.float64), "steps": steps}
+        recent: dict[str, np.ndarray] = {} if self._recent is None else self._recent.state
+        parts = {"recent": recent, "encoder": self._encoder.state}
+        return own | {f"{part}.{name}": one for part, arrays in parts.items() for name, one in arrays.items()}
 
 
 class Streams:

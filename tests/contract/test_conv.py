@@ -116,7 +116,7 @@ def test_labels_and_refit(images, detector):
     assert found.anomaly_scores_.argmax() == 5
     before = found.encoder_.weights.copy()
     assert not np.array_equal(found.refit(images).encoder_.weights, before)
-    with pytest.raises(ValueError, match="refit goes on with 3 networks"):
+    with pytest.raises(ValueError, match="refit continues with 3 networks"):
         found.set_params(encoder__hidden=(4,)).refit(images)
 
 

@@ -99,5 +99,5 @@ def test_the_stream_of_an_entity_adapts():
 def test_what_cannot_adapt_is_refused(detector):
     with pytest.raises(ValueError, match=f"adapt=20 must be a whole number of at least {4 * WINDOW}"):
         detector.stream(adapt=20)
-    with pytest.raises(ValueError, match="the scorer 'center' cannot be renewed"):
+    with pytest.raises(ValueError, match="with the scorer 'center' cannot adapt; fit with encoder='auto' and"):
         fitted(scorer="center").fit(wave(300, 8)).stream(adapt=RECENT)

@@ -1,4 +1,4 @@
-"""Learners, as the training loop wants them, and the distillation of the rows that they learn from."""
+"""What the training loop trains, and the distillation of the rows to train on."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from addml.learning.group import ALONE, Group
 from addml.learning.losses import LOSSES, Batch, CenterCloseness, Loss
 from addml.learning.state import Member
 
-ROWS_AT_ONCE = 2048  # on the CPU
-NUMBERS_AT_ONCE = 2**23  # of rows as wide as large images
-ROWS_ON_A_DEVICE = 2**20
-EMBEDDINGS_TO_KEEP = 64 * 2**20  # numbers; above that a second pass computes them again
+ROWS_AT_ONCE = 2048  # embedded in one call on the CPU, of all members together
+NUMBERS_AT_ONCE = 2**23  # limits the rows of large images
+ROWS_ON_A_DEVICE = 2**20  # embedded in one call
+EMBEDDINGS_TO_KEEP = 64 * 2**20  # numbers; more are computed again in each pass
 MOST_VALIDATION_PAIRS = 1_000_000
-PAIRED_ROWS = 65_536  # of V on disk, at even steps, that make pairs
-VALIDATION_SHIFTS = 32  # above that, every row of V is paired with the rows so many fixed random places further
+PAIRED_ROWS = 65_536  # evenly spaced rows of V, if V is on disk
+VALIDATION_SHIFTS = 32  # with more pairs, each row of V is paired with the rows at this many fixed random distances
 
 Portion = Sequence[tuple[int, int]]  # ranges of rows, ascending, that are shuffled together
 
 
 class TakesRows(Protocol):
-    """What the loop needs of Rows."""
+    """What training needs of addml.inputs.Rows."""
 
     def __len__(self) -> int: ...
     def take(self, ids: Array) -> Array: ...
@@ -45,7 +45,7 @@ class TakesRows(Protocol):
 
 
 class MetricLearner:
-    """The paper's learner f with its distances to the centre, its closeness loss and its validation loss."""
+    """The paper's learner f: distances to the centre, the closeness loss and the validation loss."""
 
     can_collapse: ClassVar[bool] = True
 
@@ -53,18 +53,18 @@ class MetricLearner:
         self.encoder, self.loss, self.group = encoder, loss, group
 
     def set_weights(self, weights: Array) -> None:
-        """Go on with these weights, which the loop changes in place."""
+        """Use these weights, which training changes in place."""
         if weights is not self.encoder.weights:
             self.encoder = self.encoder.with_weights(weights)
 
     def center(self, rows: TakesRows, ids: Array, sizes: Sequence[int]) -> Array:
-        """The centre mu (E, w) of rows with ids (E, n), those of the whole group."""
+        """The centre mu (E, w) of the rows with ids (E, n), over the whole group."""
         return self._mean(self._embeddings(rows, ids)(), real_ids(ids, sizes), sizes)
 
     def row_scores(
         self, rows: TakesRows, ids: Array, sizes: Sequence[int], center: Array | None = None
     ) -> tuple[Array, Array]:
-        """The centre mu (E, w) of all rows, and every row's distance to it (E, n), infinite past a member's size."""
+        """The centre mu (E, w), and the distance of each row to it (E, n), infinite for padding."""
         blocks, real = self._embeddings(rows, ids), real_ids(ids, sizes)
         center = self._mean(blocks(), real, sizes) if center is None else center
         scores = self._to_center(blocks(), center, ids)
@@ -79,9 +79,9 @@ class MetricLearner:
         return loss, back(loss.grad)
 
     def validation_loss(self, rows: TakesRows, ids: Array, sizes: Sequence[int], center: Array) -> np.ndarray:
-        """Mean distance over the pairs of V, or of the rows of V to the centre: (E,), no mining."""
+        """The mean distance (E,) over all pairs of V, or of the rows of V to the centre, without mining."""
         by_pairs = self.loss.name == "instance" and self.loss.distance != "sqeuclidean"
-        if by_pairs and isinstance(ids, Stacked) and ids.shape[1] > PAIRED_ROWS:
+        if by_pairs and isinstance(ids, IdFiles) and ids.shape[1] > PAIRED_ROWS:
             places = np.linspace(0, ids.shape[1] - 1, PAIRED_ROWS).round().astype(np.int64)
             ids, sizes = np.stack([part[places] for part in ids.parts]), [PAIRED_ROWS] * len(ids)
         blocks, real = self._embeddings(rows, ids), real_ids(ids, sizes)
@@ -100,11 +100,11 @@ class MetricLearner:
         return np.asarray(total / n if self.loss.name == "center" else 2 * total / np.maximum(n - 1, 1))
 
     def embed(self, rows: TakesRows, ids: Array) -> np.ndarray:
-        """The embeddings (E, n, w) of rows with ids (E, n)."""
+        """The embeddings (E, n, w) of the rows with ids (E, n)."""
         return np.concatenate([to_numpy(z) for z in self._embeddings(rows, ids)()], axis=1)
 
     def _pair_mean(self, z: Array) -> float:
-        """The mean distance over the pairs of z (1, n, w): all of them, or a fixed sample where they are many."""
+        """The mean distance over the pairs of z (1, n, w), or over a fixed sample of many pairs."""
         n = z.shape[1]
         if n * (n - 1) // 2 <= MOST_VALIDATION_PAIRS:
             return float(unordered(cross_distances(z, z, self.loss.distance)).mean())
@@ -113,9 +113,9 @@ class MetricLearner:
         return float(np.mean([float(matched_distances(z, other, self.loss.distance).mean()) for other in others]))
 
     def _to_center(self, blocks: Iterable[Array], center: Array, ids: Array) -> Array:
-        """The distances (E, n) of all blocks to the centre; on disk where the ids (E, n) are."""
+        """The distances (E, n) of all blocks to the centre; in a file if the ids (E, n) are."""
         parts = (center_distances(z, center, self.loss.distance)[0] for z in blocks)
-        if not isinstance(ids, Stacked):
+        if not isinstance(ids, IdFiles):
             return namespace(center).concat(list(parts), axis=1)
         distances, done = room(ids.shape, to_numpy(center).dtype, ids.parts[0]), 0
         for part in parts:
@@ -124,10 +124,9 @@ class MetricLearner:
         return distances
 
     def _embeddings(self, rows: TakesRows, ids: Array) -> Callable[[], Iterable[Array]]:
-        """The embeddings of rows with ids (E, n) in blocks, as often as wanted; kept where memory allows."""
-
+        """A function that returns the embeddings of the rows with ids (E, n) in blocks, cached if memory allows."""
         size = ids.shape[1]
-        if isinstance(self.encoder.weights, np.ndarray):  # as many rows of all members as a core's cache holds
+        if isinstance(self.encoder.weights, np.ndarray):  # blocks of all members that fit into a core's cache
             size = min(max(64, ROWS_AT_ONCE // len(ids)), max(8, NUMBERS_AT_ONCE // self.encoder.inputs))
         elif len(ids) * size > ROWS_ON_A_DEVICE:
             size = max(1, ROWS_ON_A_DEVICE // len(ids))
@@ -138,7 +137,7 @@ class MetricLearner:
 
         first = compute()
         head = next(first)
-        if isinstance(ids, Stacked) or head.shape[0] * ids.shape[1] * head.shape[-1] > EMBEDDINGS_TO_KEEP:
+        if isinstance(ids, IdFiles) or head.shape[0] * ids.shape[1] * head.shape[-1] > EMBEDDINGS_TO_KEEP:
             return compute
         kept = [head, *first]
         return lambda: kept
@@ -152,15 +151,15 @@ class MetricLearner:
 
 
 class ReconstructionLearner(MetricLearner):
-    """An autoencoder under the mean squared error; the last dimension of its embeddings is the residual.
+    """An autoencoder with the mean squared error as its loss; the last dimension of its embeddings is the residual.
 
-    The paper's distillation keeps the rows that it reconstructs best.
+    Distillation keeps the rows that it reconstructs best.
     """
 
-    can_collapse: ClassVar[bool] = False  # windows that are all reconstructed equally well are no mistake
+    can_collapse: ClassVar[bool] = False  # equal residuals are not a collapse
 
     def _to_center(self, blocks: Iterable[Array], center: Array, ids: Array) -> Array:
-        """The residuals (E, n), which take the place of distances."""
+        """The residuals (E, n), in place of distances."""
         return namespace(center).concat([z[..., -1] for z in blocks], axis=1)
 
     def loss_and_grad(self, x: Array, center: Array, batch: Batch) -> tuple[Loss, Array]:
@@ -180,23 +179,24 @@ class ReconstructionLearner(MetricLearner):
 
 
 def real_ids(ids: Array, sizes: Sequence[int]) -> Array | None:
-    """Which of ids (E, n) are a member's own; None where all are."""
+    """Which ids (E, n) are not padding; None if all are real."""
     return None if min(sizes) == ids.shape[1] else present(sizes, ids.shape[1], ids)
 
 
-# Distillation: which training rows are likely normal, for the coming epoch ----------------------------------
+# Distillation: which training rows are likely normal, for the next epoch ------------------------------------
 
 
 def distill(scores: Array, members: Sequence[Member], group: Group = ALONE) -> tuple[Array, list[np.ndarray]]:
-    """The cut-off of every member (E,) and which rows of M it keeps: at or under the cut-off, or labelled normal.
+    """The cut-off of each member (E,), over the whole group, and the rows of M that it keeps.
 
-    Scores are (E, n), infinite behind the end of a member's own rows. The cut-off is that of the whole group.
+    A row is kept if its score is at most the cut-off, or if it is labelled normal. Scores (E, n) are infinite for
+    padding.
     """
     sizes = [len(member.train) for member in members]
     totals = group.counts(sizes)
 
     def lowest(ratios: Sequence[float]) -> Array:
-        """The score (E,) up to which so large a part of each member's rows lies."""
+        """The quantile (E,) of each member's scores at its ratio."""
         ks = [count_of(ratio, size, least=2) for ratio, size in zip(ratios, totals, strict=True)]
         return smallest(scores, ks) if group.size == 1 else as_like(group.smallest(to_numpy(scores), ks), scores)
 
@@ -209,20 +209,20 @@ def distill(scores: Array, members: Sequence[Member], group: Group = ALONE) -> t
         near = np.less_equal(scores, cutoff[:, None], out=room(scores.shape, bool, scores))  # P
     else:
         near = to_numpy(scores <= cutoff[:, None])
-    own = zip(near, sizes, members, strict=True)
-    return cutoff, [row[:n] if member.sure is None else row[:n] | member.sure for row, n, member in own]
+    kept = [row[:size] for row, size in zip(near, sizes, strict=True)]
+    return cutoff, [k if one.sure is None else k | one.sure for k, one in zip(kept, members, strict=True)]
 
 
 def packed(kept: Sequence[np.ndarray], members: Sequence[Member], rows: int) -> np.ndarray:
-    """One bit a row of the whole table, set where a member kept it: (E, ceil(rows / 8))."""
+    """The rows of the whole table that each member kept, as bits: (E, ceil(rows / 8))."""
     marks = np.zeros((len(members), rows), bool)
     for mark, keep, member in zip(marks, kept, members, strict=True):
         mark[member.train] = keep
     return np.packbits(marks, axis=1)
 
 
-class Stacked:
-    """As many ids of every member, each list in a file: (E, n), put together some columns at a time."""
+class IdFiles:
+    """The ids (E, n) of all members, each member's in a file; slices of columns are read into memory."""
 
     def __init__(self, parts: Sequence[np.ndarray]) -> None:
         self.parts, self.shape = parts, (len(parts), len(parts[0]))
@@ -231,18 +231,16 @@ class Stacked:
         return len(self.parts)
 
     def __getitem__(self, at: tuple[slice, slice]) -> np.ndarray:
-        """Some columns of all members."""
         return np.stack([part[at[1]] for part in self.parts])
 
 
 def padded(parts: Sequence[np.ndarray], like: Array) -> Array:
-    """Unequal lists of ids as one (E, longest) array; what pads them is a real id, so that it can be taken."""
+    """Lists of ids as one (E, longest) array, padded with the first id of each list, so that `take` works."""
     if folder_of(parts[0]) is not None:
-        return Stacked(parts)
-    longest = max(len(part) for part in parts)
+        return IdFiles(parts)
     if len(parts) == 1:
         return index_like(parts[0][None], like)
-    ids = np.zeros((len(parts), longest), np.int64)
+    ids = np.zeros((len(parts), max(map(len, parts))), np.int64)
     for row, part in zip(ids, parts, strict=True):
         row[: len(part)] = part
         row[len(part) :] = part[0] if len(part) else 0
@@ -250,7 +248,7 @@ def padded(parts: Sequence[np.ndarray], like: Array) -> Array:
 
 
 def within(ids: np.ndarray, chosen: np.ndarray, portion: Portion | None) -> np.ndarray:
-    """The chosen ones of ascending ids, or those of them within the ranges of a portion."""
+    """The chosen ids, from ascending ids; only those in the ranges of a portion if one is given."""
     if portion is None:
         return np.asarray(ids[chosen])
     ends = [slice(*np.searchsorted(ids, span)) for span in portion]
