@@ -236,7 +236,7 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, best: Array,
     """The model of one fit, from the best networks of its members."""
     config, threads, members = job.config, max_threads(job.config.n_jobs), job.members
     with blas_threads(1):
-        space = _metric_space(job, learner, best)
+        space = metric_space(job, learner, best)
     scorer = config.scorer_for(job.vectorizer.form)
     scorer = Guided(scorer) if len(space.anomalies) or len(space.normals) else scorer
     encoder = learner.encoder.with_weights(to_numpy(best))
@@ -265,7 +265,7 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, best: Array,
     return replace(model, profiles=job.vectorizer.profiles(rows, model.training.values <= model.threshold))
 
 
-def _metric_space(job: Job, learner: MetricLearner, weights: Array) -> MetricSpace:
+def metric_space(job: Job, learner: MetricLearner, weights: Array) -> MetricSpace:
     """The metric space of the best networks: centres over M, distances to them, and the rows of M that are kept.
 
     For a table on disk, the rows are the sample, and the centres are those of all rows.
