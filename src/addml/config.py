@@ -229,8 +229,10 @@ class Config:
 
     def steps_between(self, form: Form | None, rows: int) -> int:
         """Steps between two training windows, of `rows` windows in all."""
-        if self.window is None or form is None or self.window.stride is not None:
-            return 1 if self.window is None else int(self.window.stride or 1)
+        if self.window is None or form is None:
+            return 1
+        if self.window.stride is not None:
+            return int(self.window.stride)
         wanted = getattr(self.encoder_for(form), "rows_an_epoch", None)
         return max(1, form.shape[0] // STRIDES if wanted is None else -(-rows // wanted))
 

@@ -88,15 +88,11 @@ class Model:
             return replace(self, decision=self.training.decide(ALARM_RATE, float(alarm_rate)))
         how, share = parameters.threshold_method(method, contamination)
         if how == EVENTS:
-            return replace(self, decision=Decision(tail_threshold(self._peaks), EVENT_RATE, FALSE_RATE))
+            if self.form is None or not self.form.is_series:
+                raise ValueError("method='events' is for series; give contamination=0.1, or method='auto'")
+            top = peaks(self.training.values, self.form.shape[0], self.sampling.begins if self.sampling else ())
+            return replace(self, decision=Decision(tail_threshold(top), EVENT_RATE, FALSE_RATE))
         return replace(self, decision=self.training.decide(how, share))
-
-    @property
-    def _peaks(self) -> np.ndarray:
-        """The peaks of the training scores."""
-        if self.form is None or not self.form.is_series:
-            raise ValueError("method='events' is for series; give contamination=0.1, or method='auto'")
-        return peaks(self.training.values, self.form.shape[0], self.sampling.begins if self.sampling else ())
 
     def events(
         self, scores: np.ndarray, sampling: Sampling | None, count: int | None = None, shortest: int = 1

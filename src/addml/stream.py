@@ -20,11 +20,11 @@ from addml.recent_steps import RecentSteps
 from addml.text import counted
 
 LARGE = 1e290  # means up to this size can be subtracted from any float64 without overflow
-STEPS = 8  # a step is scored in a block of at least so many rows
+STEPS = 8  # a step is scored in a block of at least this many rows
 
 
 def check_causal(model: Model) -> None:
-    """A stream needs a detector of series that looks at the past alone."""
+    """Refuse a model that is not for series, or whose scores depend on later steps."""
     if model.form is None or not model.form.is_series:
         raise ValueError("stream() is for series; fit with window=Window(16, causal=True)")
     if not model.form.causal:
@@ -47,8 +47,8 @@ class Stream:
         assert model.form is not None
         groups = model.vectorizer.groups
         if (entity is None) != (groups is None):
-            told = f"by={list(model.by)}: say whose series it is" if model.by else "without by: leave it out"
-            raise ValueError(f"entity={entity!r}, and the detector was fitted {told}")
+            how = f"with by={list(model.by)}: say whose series it is" if model.by else "without by: leave it out"
+            raise ValueError(f"entity={entity!r}, but the detector was fitted {how}")
         self._group = None if groups is None else np.array([groups.code(entity)])
         self.model, self.threshold, self.names, self.entity = model, threshold, names, entity
         self.window, self.channels = model.form.shape

@@ -125,10 +125,9 @@ class MetricLearner:
 
     def _embeddings(self, rows: TakesRows, ids: Array) -> Callable[[], Iterable[Array]]:
         """A function that returns the embeddings of the rows with ids (E, n) in blocks, cached if memory allows."""
-        size = ids.shape[1]
         if isinstance(self.encoder.weights, np.ndarray):  # blocks of all members that fit into a core's cache
             size = min(max(64, ROWS_AT_ONCE // len(ids)), max(8, NUMBERS_AT_ONCE // self.encoder.inputs))
-        elif len(ids) * size > ROWS_ON_A_DEVICE:
+        else:
             size = max(1, ROWS_ON_A_DEVICE // len(ids))
 
         def compute() -> Iterator[Array]:
