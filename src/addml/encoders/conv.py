@@ -16,7 +16,7 @@ import numpy as np
 
 from addml.arrays import Array, namespace, zeros
 from addml.compute import blas_threads, in_threads
-from addml.encoders.base import ACTIVATIONS, Encoder, LayeredNetwork, Shape
+from addml.encoders.base import Encoder, LayeredNetwork, Shape
 
 HIDDEN = (16, 32)
 ROWS_AT_ONCE = 32  # on the CPU
@@ -77,14 +77,8 @@ class ConvNetwork(LayeredNetwork):
 
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> ConvNetwork:
-        """The network described by `to_plain`; raises ValueError if the weights do not fit."""
-        shape, channels, outputs = list(document["shape"]), list(document["channels"]), document["outputs"]
-        activations = list(document["activations"])
-        whole = all(type(number) is int and number > 0 for number in (*shape, *channels, outputs))
-        known = whole and len(shape) == 3 and set(activations) <= set(ACTIVATIONS)
-        if not known or len(activations) != len(channels) + 1:
-            raise ValueError(f"images {shape}, channels {channels}, {outputs} outputs with {activations}")
-        return cls.saved(weights, shape, channels, outputs, activations)
+        layout = (document[name] for name in ("shape", "channels", "outputs", "activations"))
+        return cls.saved(weights, *layout)
 
     def to_plain(self) -> dict[str, Any]:
         layers = {"shape": list(self.shape), "channels": list(self.channels), "outputs": self.outputs}

@@ -7,12 +7,12 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from addml.arrays import Array, namespace, row_product
-from addml.encoders.base import ACTIVATIONS, Encoder, Layer, LayeredNetwork, Shape
+from addml.encoders.base import Encoder, Layer, LayeredNetwork, Shape
 
 HIDDEN = (64,)
 
@@ -54,13 +54,8 @@ class MLPNetwork(LayeredNetwork):
         return [shape for a, b in pairwise(widths) for shape in (Shape(a, b, b), Shape(1, b, 0))]
 
     @classmethod
-    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> MLPNetwork:
-        """The network described by `to_plain`; raises ValueError if the weights do not fit."""
-        widths, activations = list(document["widths"]), list(document["activations"])
-        known = all(type(width) is int and width > 0 for width in widths) and set(activations) <= set(ACTIVATIONS)
-        if not known or not activations or len(activations) != len(widths) - 1:
-            raise ValueError(f"layers {widths} with {activations}")
-        return cls.saved(weights, widths, activations)
+    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> Self:
+        return cls.saved(weights, document["widths"], document["activations"])
 
     def to_plain(self) -> dict[str, Any]:
         return {"name": self.name, "widths": list(self.widths), "activations": list(self.activations)}

@@ -8,7 +8,7 @@ depend on the other rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -91,17 +91,11 @@ class RecurrentNetwork(FlatNetwork):
 
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> RecurrentNetwork:
-        """The network described by `to_plain`; raises ValueError if the weights do not fit."""
-        own = {name: value for name, value in document.items() if name != "name"}
-        layout = Layout(**{**own, "hidden": tuple(own["hidden"])})
-        whole = (layout.window, layout.channels, layout.metric_dim, *layout.hidden)
-        known = layout.pooling in POOLINGS and layout.output_activation in ACTIVATIONS
-        if not known or any(type(n) is not int or n < 1 for n in whole):
-            raise ValueError(f"a recurrent network of {own}")
-        return cls.saved(weights, layout)
+        own = {one.name: document[one.name] for one in fields(Layout)}
+        return cls.saved(weights, Layout(**own | {"hidden": tuple(own["hidden"])}))
 
     def to_plain(self) -> dict[str, Any]:
-        return {"name": self.name, **asdict(self.layout), "hidden": list(self.layout.hidden)}
+        return {"name": self.name, **asdict(self.layout)}
 
     @property
     def operations(self) -> int:
