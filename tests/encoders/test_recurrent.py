@@ -120,7 +120,7 @@ def test_plain_values_and_back():
     again = RecurrentNetwork.from_plain(encoder.to_plain(), encoder.weights)
     x = np.random.default_rng(1).standard_normal((1, 4, encoder.inputs)).astype(np.float32)
     np.testing.assert_array_equal(again.embed(x), encoder.embed(x))
-    assert (encoder.outputs, again.layout) == (METRIC, encoder.layout)
+    assert (encoder.outputs, again.to_plain()) == (METRIC, encoder.to_plain())
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,8 @@ def test_a_document_that_is_no_network_is_refused(changes):
 def test_an_unknown_pooling_is_harmless():
     encoder = network()
     x = np.zeros((1, 4, encoder.inputs), np.float32)
-    other, last = (
-        RecurrentNetwork.from_plain({**encoder.to_plain(), "pooling": one}, encoder.weights) for one in ("max", "last")
-    )
+    documents = [{**encoder.to_plain(), "pooling": pooling} for pooling in ("max", "last")]
+    other, last = (RecurrentNetwork.from_plain(document, encoder.weights) for document in documents)
     np.testing.assert_array_equal(other.embed(x), last.embed(x))
 
 

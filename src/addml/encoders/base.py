@@ -108,6 +108,9 @@ class Shape(NamedTuple):
 class FlatNetwork(ABC):
     """Networks whose matrices and biases are views of one flat buffer (E, P)."""
 
+    name: ClassVar[str]
+    layout_names: ClassVar[tuple[str, ...]]  # in a model file
+
     def __init__(self, *arguments: Any) -> None:
         """Takes the layout of the layers, as in `shapes_of`, then the weights."""
         *self._layout, self.weights = arguments
@@ -133,10 +136,15 @@ class FlatNetwork(ABC):
         return cls(*layout, np.stack(members))
 
     @classmethod
-    def saved(cls, weights: np.ndarray, *layout: Any) -> Self:
-        """A saved network; raises ValueError if its weights do not fit its layers."""
+    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> Self:
+        """The network described by `to_plain`; raises an error if its weights do not fit its layers."""
+        layout = [document[name] for name in cls.layout_names]
         expect_weights(weights, sum(shape.size for shape in cls.shapes_of(*layout)))
         return cls(*layout, weights)
+
+    def to_plain(self) -> dict[str, Any]:
+        layout = [list(one) if isinstance(one, tuple) else one for one in self._layout]
+        return {"name": self.name, **dict(zip(self.layout_names, layout, strict=True))}
 
     def with_weights(self, weights: Array) -> Self:
         """The same layers with other weights, possibly of other members, on another device or in another dtype."""

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -57,6 +57,7 @@ class ConvNetwork(LayeredNetwork):
     """Convolutions and one linear layer for E members."""
 
     name: ClassVar[str] = "conv"
+    layout_names = ("shape", "channels", "outputs", "activations")
     inputs = property(lambda self: math.prod(self.shape))
 
     def __init__(
@@ -74,15 +75,6 @@ class ConvNetwork(LayeredNetwork):
         shapes = [Shape(KERNEL**2 * a.channels, b.channels, KERNEL**2 * b.channels) for a, b in pairwise(layers)]
         shapes.append(Shape(math.prod(layers[-1]), outputs, outputs))
         return [part for shape in shapes for part in (shape, Shape(1, shape.columns, 0))]
-
-    @classmethod
-    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> ConvNetwork:
-        layout = (document[name] for name in ("shape", "channels", "outputs", "activations"))
-        return cls.saved(weights, *layout)
-
-    def to_plain(self) -> dict[str, Any]:
-        layers = {"shape": list(self.shape), "channels": list(self.channels), "outputs": self.outputs}
-        return {"name": self.name, **layers, "activations": list(self.activations)}
 
     @property
     def operations(self) -> int:

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Self
+from typing import ClassVar
 
 import numpy as np
 
@@ -39,6 +39,7 @@ class MLPNetwork(LayeredNetwork):
     """Fully connected layers for E members."""
 
     name: ClassVar[str] = "mlp"
+    layout_names = ("widths", "activations")
     inputs = property(lambda self: self.widths[0])
     outputs = property(lambda self: self.widths[-1])
     depth = property(lambda self: len(self.layers))  # layers up to the metric space: all of them
@@ -52,13 +53,6 @@ class MLPNetwork(LayeredNetwork):
     @staticmethod
     def shapes_of(widths: Sequence[int], activations: Sequence[str]) -> list[Shape]:
         return [shape for a, b in pairwise(widths) for shape in (Shape(a, b, b), Shape(1, b, 0))]
-
-    @classmethod
-    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> Self:
-        return cls.saved(weights, document["widths"], document["activations"])
-
-    def to_plain(self) -> dict[str, Any]:
-        return {"name": self.name, "widths": list(self.widths), "activations": list(self.activations)}
 
     @property
     def operations(self) -> int:
