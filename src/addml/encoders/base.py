@@ -88,9 +88,9 @@ class Encoder(Part, ABC):
     def widths(self, default: tuple[int, ...]) -> tuple[int, ...]:
         return default if self.hidden is None else tuple(map(int, self.hidden))
 
-    def activations(self, hidden: Sequence[int]) -> list[str]:
+    def activations(self, hidden: Sequence[int]) -> tuple[str, ...]:
         """The activation of every layer."""
-        return [self.activation] * len(hidden) + [self.output_activation]
+        return (*[self.activation] * len(hidden), self.output_activation)
 
 
 class Shape(NamedTuple):
@@ -138,7 +138,8 @@ class FlatNetwork(ABC):
     @classmethod
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> Self:
         """The network described by `to_plain`; raises an error if its weights do not fit its layers."""
-        layout = [document[name] for name in cls.layout_names]
+        plain = [document[name] for name in cls.layout_names]
+        layout = [tuple(one) if isinstance(one, list) else one for one in plain]
         expect_weights(weights, sum(shape.size for shape in cls.shapes_of(*layout)))
         return cls(*layout, weights)
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from addml.arrays import Array, namespace, row_product
-from addml.encoders.base import Encoder, Layer, LayeredNetwork, Shape
+from addml.encoders.base import Encoder, LayeredNetwork, Shape
 
 HIDDEN = (64,)
 
@@ -40,23 +40,15 @@ class MLPNetwork(LayeredNetwork):
 
     name: ClassVar[str] = "mlp"
     layout_names = ("widths", "activations")
+    widths = property(lambda self: self._layout[0])
     inputs = property(lambda self: self.widths[0])
     outputs = property(lambda self: self.widths[-1])
+    operations = property(lambda self: 2 * len(self.weights) * sum(a * b for a, b in pairwise(self.widths)))
     depth = property(lambda self: len(self.layers))  # layers up to the metric space: all of them
-
-    def __init__(self, widths: Sequence[int], activations: Sequence[str], weights: Array) -> None:
-        self.widths = tuple(widths)
-        super().__init__(self.widths, tuple(activations), weights)
-        self._gradient: Array = None  # allocated once; every step overwrites it
-        self._gradients: list[Layer] = []
 
     @staticmethod
     def shapes_of(widths: Sequence[int], activations: Sequence[str]) -> list[Shape]:
         return [shape for a, b in pairwise(widths) for shape in (Shape(a, b, b), Shape(1, b, 0))]
-
-    @property
-    def operations(self) -> int:
-        return 2 * len(self.weights) * sum(a * b for a, b in pairwise(self.widths))
 
     def embed(self, x: Array) -> Array:
         return self.through(x, 0, self.depth)
@@ -86,9 +78,8 @@ class MLPNetwork(LayeredNetwork):
         return outputs
 
     def _back(self, outputs: list[Array], grad: Array) -> Array:
-        if self._gradient is None:
-            self._gradient = namespace(grad).empty_like(self.weights)
-            self._gradients = self.by_layer(self._gradient)
+        gradient = namespace(grad).empty_like(self.weights)
+        gradients = self.by_layer(gradient)
         for layer in reversed(range(len(self.layers))):
-            grad = self._layer_back(layer, outputs[layer], outputs[layer + 1], grad, self._gradients)
-        return self._gradient
+            grad = self._layer_back(layer, outputs[layer], outputs[layer + 1], grad, gradients)
+        return gradient
