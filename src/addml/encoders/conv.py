@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class Conv(Encoder):
 
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> ConvNetwork:
         hidden = self.widths(HIDDEN)
-        return ConvNetwork.initial(shape, hidden, self.metric_dim, self.activations(hidden), rngs)
+        return ConvNetwork.initial(tuple(shape), hidden, self.metric_dim, self.activations(hidden), rngs)
 
 
 class ConvNetwork(LayeredNetwork):
@@ -60,12 +60,10 @@ class ConvNetwork(LayeredNetwork):
     layout_names = ("shape", "channels", "outputs", "activations")
     inputs = property(lambda self: math.prod(self.shape))
 
-    def __init__(
-        self, shape: Sequence[int], channels: Sequence[int], outputs: int, activations: Sequence[str], weights: Array
-    ) -> None:
-        self.shape, self.channels, self.outputs = tuple(shape), tuple(channels), outputs
-        self.sizes = sizes(shape, channels)
-        super().__init__(self.shape, self.channels, outputs, tuple(activations), weights)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.shape, self.channels, self.outputs, _ = self._layout
+        self.sizes = sizes(self.shape, self.channels)
 
     @staticmethod
     def shapes_of(
