@@ -158,7 +158,7 @@ class TableSource:
         folder = str(Storage(scratch=self.options.scratch).folder)
         with progress.stage("Scoring", self.rows) as advance:
             known = known.with_ids(ids, model.by)
-            scored, drift = score_all(model, self.options, batches, carried, known, advance, self.rows, folder)
+            scored, drift = score_all(model, self.options, batches, carried, known, advance, folder)
         _warn_of_texts(drift.texts, self.options)
         result = self._result(model, scored, ids, known, self.notes)
         checked = self._check(model) if self.options.check else ()
@@ -172,7 +172,7 @@ class TableSource:
             known = known.with_ids(ids, model.by)
             carried, rows = self._carried(model, ids), sources.expected_rows(file, data.rows)
             with progress.stage(f"Scoring {self.options.source}", rows) as advance:
-                scored, drift = score_all(model, options, data, carried, known, advance, rows)
+                scored, drift = score_all(model, options, data, carried, known, advance)
         summary = tuple(drift.summary())
         _warn_of_drift(drift, summary, self.options)
         result = self._result(model, scored, ids, known, data.notes)
