@@ -168,8 +168,6 @@ def _readable(values: np.ndarray, kind: str, column: pa.Array) -> Any:
 
 
 class Ended(NamedTuple):
-    """A finished task."""
-
     task: Any  # with a title and run(machine) -> rows of results
     seconds: float
     failure: str | None = None

@@ -123,8 +123,8 @@ class ImageSource:
             model, scored.listed, scores, [FILE], top, self.options.file, self.notes, are_new=not is_own
         )
         picked = thumbnails(pictures, scores, shown, ranking.highest(-scores, top), heat)
-        findings = replace(findings, pictures=picked, noun="image", trained_rows=len(self.places))
-        findings = replace(findings, groups=())  # images are not alike for sharing a region
+        more = {"pictures": picked, "noun": "image", "trained_rows": len(self.places)}
+        findings = replace(findings, **more, groups=())  # images are not alike for sharing a region
         files = () if maps is None else map_files(pictures, maps, model.threshold)
         tables = ranking.scored_tables(scored, scores, model, [FILE], top, are_new=not is_own)
         return ranking.Result(findings, tables, model, files)
@@ -235,7 +235,7 @@ def thumbnails(
         glowing = None if own is None else _thumbnail(_glowing(seen, own), size)
         name, folder = pictures.names[place], pictures.folder
         file = None if folder is None else os.path.abspath(folder / name)
-        return Picture(name, place + 1, float(scores[place]), kind, _thumbnail(seen, size), glowing, file)
+        return Picture(name, float(scores[place]), kind, _thumbnail(seen, size), glowing, file)
 
     shown = strangest[:STRANGEST].tolist()
     first = [picture(place, None if heat is None else heat[at], "strange") for at, place in enumerate(shown)]

@@ -16,7 +16,6 @@ MAX_BINS = 60
 MIN_BINS = 12
 MAX_EPOCHS = 400
 MAX_MEMBERS = 50
-MAX_CURVE_POINTS = 400
 MAX_SERIES_POINTS = 800  # of one line; each is the minimum and maximum of a stretch of steps
 MAX_EVENTS = 500  # shaded in a series, the highest ranked ones
 LOG_RATIO = 40  # of the highest bar to the lower quartile: from here on the scale is logarithmic
@@ -137,18 +136,10 @@ def curves(findings: Findings) -> dict[str, dict[str, Any]]:
         points = points[:, np.isfinite(points).all(axis=0)]
         if points.shape[1] > 1:
             rising = points if points[0, 0] <= points[0, -1] else points[:, ::-1]
-            rising = rising[:, np.argsort(rising[0], kind="stable")]
-            x, y = _thinned_curve(rising) if rising.shape[1] > MAX_CURVE_POINTS else rising
+            x, y = rising[:, np.argsort(rising[0], kind="stable")]
             x_label = x_label.format(noun=f"{findings.noun}s")
             found[name] = {"title": title, "x": _numbers(x), "y": _numbers(y), "x_label": x_label, "y_label": y_label}
     return found
-
-
-def _thinned_curve(points: np.ndarray) -> np.ndarray:
-    """Points (2, n) at even steps along the curve, so that a steep start keeps its shape."""
-    length = np.append(0.0, np.abs(np.diff(points)).sum(axis=0).cumsum())
-    steps = np.searchsorted(length, np.linspace(0, length[-1], MAX_CURVE_POINTS))
-    return np.asarray(points[:, np.unique(steps.clip(0, len(length) - 1))])
 
 
 def envelope(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
