@@ -26,7 +26,7 @@ from addml.inputs.table import TableVectorizer
 from addml.model import Model
 from addml.pipeline.labels import Known
 from addml.pipeline.options import Options
-from addml.pipeline.ranking import LISTED, Candidate, Part, Pieces, Scored, highest, piece_of
+from addml.pipeline.ranking import LISTED, Candidate, Part, Scored, highest, piece_of
 from addml.pipeline.sources import check_text
 from addml.preprocessing.profile import DriftCounter, moments
 from addml.progress import Advance
@@ -61,7 +61,7 @@ def score_all(
     `folder`: for scored rows that do not fit into memory.
     """
     (device, threads), drift = scoring_place(options, model), drift_of(model)
-    scored = Scored(max(LISTED, _top(options)), Pieces(folder))
+    scored = Scored(max(LISTED, _top(options)), folder)
     work = partial(score_batch, model, options, device, list(carried), known)
     with blas_threads(1):
         for part in on_threads(work, with_starts(batches), min(threads, THREADS)):

@@ -123,8 +123,8 @@ class ImageSource:
             model, scored.listed, scores, [FILE], top, self.options.file, self.notes, are_new=not is_own
         )
         picked = thumbnails(pictures, scores, shown, ranking.highest(-scores, top), heat)
-        more = {"pictures": picked, "noun": "image", "trained_rows": len(self.places)}
-        findings = replace(findings, **more, groups=())  # images are not alike for sharing a region
+        findings = replace(findings, pictures=picked, noun="image", trained_rows=len(self.places))
+        findings = replace(findings, groups=())  # images are not alike for sharing a region
         files = () if maps is None else map_files(pictures, maps, model.threshold)
         tables = ranking.scored_tables(scored, scores, model, [FILE], top, are_new=not is_own)
         return ranking.Result(findings, tables, model, files)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from addml.arrays import evenly_spaced_with_ends
 from addml.findings import EventPicture, Findings, Track
 from addml.report.html import Html, el, json_text
 from addml.text import number, one_line
@@ -96,7 +97,8 @@ def _axis_range(known: np.ndarray, threshold: float) -> tuple[float, float]:
 
 def training(findings: Findings) -> dict[str, Any] | None:
     """A panel for each curve of training, with the mean over members and each member; None without a history."""
-    history = [findings.history[i] for i in thinned(len(findings.history), MAX_EPOCHS)]
+    some = evenly_spaced_with_ends(np.arange(len(findings.history)), MAX_EPOCHS)
+    history = [findings.history[i] for i in some]
     by_epoch = [{one.get("member", m): one for m, one in enumerate(entry.get("members", ()))} for entry in history]
     members = sorted({member for epoch in by_epoch for member in epoch})
     shown = members[:MAX_MEMBERS] if len(members) > 1 else []
@@ -109,11 +111,6 @@ def training(findings: Findings) -> dict[str, Any] | None:
             panels.append({"name": name, "title": title, "mean": mean, "count": len(members), "members": lines})
     epochs = [int(entry.get("epoch", i + 1)) for i, entry in enumerate(history)]
     return {"epochs": epochs, "panels": panels} if panels else None
-
-
-def thinned(count: int, most: int) -> list[int]:
-    """At most `most` of `count` places, evenly spaced, with the first and the last."""
-    return sorted(set(np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist())) if count else []
 
 
 def finite(value: Any, digits: int = 5) -> float | None:
