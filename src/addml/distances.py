@@ -14,17 +14,16 @@ import numpy as np
 
 from addml.arrays import (
     Array,
-    at_least_one,
     column_sums,
+    convert,
     dots,
-    from_cutoff,
     index_like,
     namespace,
-    pair_sums,
     plus_gram,
     room,
     row_product,
     row_sums,
+    zeros,
 )
 
 Distance = Literal["sqeuclidean", "euclidean", "cosine"]
@@ -69,16 +68,16 @@ def hardest(values: Array, ks: Sequence[int]) -> Hardest:
     if not isinstance(values, np.ndarray) and min(ks) == max(ks) > 0:
         return _hardest_on_device(values, ks[0])
     cutoff = largest(values, ks)
-    taken = from_cutoff(values, cutoff[:, None])
+    taken = convert(values >= cutoff[:, None], values)
     count = row_sums(taken)[:, 0]
-    return Hardest(cutoff, count, dots(values, taken) / at_least_one(count))
+    return Hardest(cutoff, count, dots(values, taken) / count.clip(1))
 
 
 def _hardest_on_device(values: Array, k: int) -> Hardest:
     """The same with one k for all members, the usual case: copies nothing to the device, adds up only k values."""
     largest = values.topk(k, sorted=False).values
     cutoff = largest.amin(-1)
-    count = row_sums(from_cutoff(values, cutoff[:, None]))[:, 0]
+    count = row_sums(convert(values >= cutoff[:, None], values))[:, 0]
     return Hardest(cutoff, count, (largest.sum(-1) + (count - k) * cutoff) / count)  # ties are equal to the cut-off
 
 
@@ -129,10 +128,11 @@ def pair_distances(z: Array, distance: Distance) -> tuple[Array, Back]:
     """
     if distance == "cosine":
         unit, unit_back = _normalised_with_back(z)
-        halves = namespace(z).full_like(z[..., 0], 0.5)
-        return plus_gram(pair_sums(halves), unit, -1), lambda grad: unit_back(-(grad @ unit))
+        ones = zeros((*z.shape[:2], z.shape[1]), z) + 1
+        return plus_gram(ones, unit, -1), lambda grad: unit_back(-(grad @ unit))
     z = z - column_sums(z) / z.shape[1]  # keeps all distances, with less cancellation in float32
-    squared = plus_gram(pair_sums(dots(z, z)), z, -2)  # symmetric to the last bit, as cut-offs require
+    squares = dots(z, z)
+    squared = plus_gram(squares[:, :, None] + squares[:, None, :], z, -2)  # symmetric to the last bit, for cut-offs
 
     def back(grad: Array) -> Array:
         fill_diagonal(grad, -row_sums(grad)[..., 0])  # minus the Laplacian of the graph of pairs
