@@ -131,11 +131,6 @@ def gram(z: np.ndarray) -> np.ndarray:
     return np.matmul(z, z.mT, out=padded[..., :-8])
 
 
-def column_medians(x: np.ndarray) -> np.ndarray:
-    """The medians (d,) of the columns of x (n, d)."""
-    return np.asarray(np.median(np.array(x.T, order="C"), axis=1, overwrite_input=True))
-
-
 def dots(x: Array, y: Array) -> Array:
     """The dot products (...) of x and y (..., n)."""
     return np.vecdot(x, y) if isinstance(x, np.ndarray) else namespace(x).linalg.vecdot(x, y)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
@@ -41,14 +41,6 @@ def count_of(ratio: float, n: int, least: int = 1) -> int:
 # Cut-offs ---------------------------------------------------------------------------------------------------
 
 
-class Hardest(NamedTuple):
-    """The hardest distances of every member."""
-
-    cutoff: Array  # (E,), the k-th largest distance
-    count: Array  # (E,), how many are at or above it, ties included
-    mean: Array  # (E,), their mean
-
-
 def smallest(values: Array, ks: Sequence[int]) -> Array:
     """The ks[e]-th smallest value of each row e of values (E, n)."""
     if not isinstance(values, np.ndarray):
@@ -63,22 +55,22 @@ def _kth_smallest(values: np.ndarray, k: int) -> Any:
     return copy[k - 1]
 
 
-def hardest(values: Array, ks: Sequence[int]) -> Hardest:
-    """The values at or above the ks[e]-th largest of each row e of values (E, n); none if ks[e] is 0."""
+def hardest(values: Array, ks: Sequence[int]) -> tuple[Array, Array, Array]:
+    """The ks[e]-th largest of each row e of values (E, n), how many are as large, their mean; none if ks[e] is 0."""
     if not isinstance(values, np.ndarray) and min(ks) == max(ks) > 0:
         return _hardest_on_device(values, ks[0])
     cutoff = largest(values, ks)
     taken = convert(values >= cutoff[:, None], values)
     count = row_sums(taken)[:, 0]
-    return Hardest(cutoff, count, dots(values, taken) / count.clip(1))
+    return cutoff, count, dots(values, taken) / count.clip(1)
 
 
-def _hardest_on_device(values: Array, k: int) -> Hardest:
+def _hardest_on_device(values: Array, k: int) -> tuple[Array, Array, Array]:
     """The same with one k for all members, the usual case: copies nothing to the device, adds up only k values."""
     largest = values.topk(k, sorted=False).values
     cutoff = largest.amin(-1)
     count = row_sums(convert(values >= cutoff[:, None], values))[:, 0]
-    return Hardest(cutoff, count, (largest.sum(-1) + (count - k) * cutoff) / count)  # ties are equal to the cut-off
+    return cutoff, count, (largest.sum(-1) + (count - k) * cutoff) / count  # ties are equal to the cut-off
 
 
 def largest(values: Array, ks: Sequence[int]) -> Array:

@@ -9,6 +9,7 @@ benchmarks.events` compares it with other rules.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -81,15 +82,13 @@ def budget_threshold(
     scores: np.ndarray, count: int, begins: Sequence[int] = (), window: int = 1, shortest: int = 1
 ) -> float:
     """tau, above which at most `count` events lie: as many as can be, unless lower scores join them."""
-    levels = np.append(np.unique(peaks(scores, window, begins))[::-1], np.nextafter(scores.min(), -np.inf))
-    low, high = 0, len(levels) - 1  # the highest peak itself leaves no event
-    while low < high:
-        middle = (low + high + 1) // 2
-        if len(_spans(scores, levels[middle], begins, window, shortest)[0]) <= count:
-            low = middle
-        else:
-            high = middle - 1
-    return float(levels[low])
+    levels = np.append(np.nextafter(scores.min(), -np.inf), np.unique(peaks(scores, window, begins)))
+
+    def minus_events(tau: float) -> int:
+        return -len(_spans(scores, tau, begins, window, shortest)[0])
+
+    highest = len(levels) - 1  # leaves no event
+    return float(levels[bisect_left(levels, -count, hi=highest, key=minus_events)])
 
 
 def event_figures(found: Sequence[Event], marks: np.ndarray, begins: Sequence[int] = ()) -> dict[str, Any]:
