@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from addml import ADDML, Window
+from addml import ADDML
 from addml.decisions.decision import alarm_threshold
 from addml.decisions.events import FALSE_RATE, event_figures, events, peaks, tail_threshold
 from addml.inputs.series import Series, choose_window
@@ -70,16 +70,16 @@ def pareto(ordered: np.ndarray) -> float:
     return start + float(unit / shape * (1 - (FALSE_RATE * len(ordered) / count) ** shape))
 
 
-def median_alone(ordered: np.ndarray) -> float:
-    """The default without the mean of few excesses."""
-    with patch("addml.decisions.events.FEW", 0):
+def by_the_mean(ordered: np.ndarray) -> float:
+    """The default, with the mean of the excesses in place of their median."""
+    with patch("addml.decisions.events.np.median", lambda excess: np.mean(excess) * np.log(2)):
         return tail_threshold(ordered)
 
 
 METHODS: dict[str, tuple[Callable[[np.ndarray], float], int]] = {
     "exponential tail (the default)": (tail_threshold, 1),
     "the same, events of 2 steps at least": (tail_threshold, 2),
-    "by the median of few excesses too": (median_alone, 1),
+    "by the mean of the excesses": (by_the_mean, 1),
     "generalised Pareto tail": (pareto, 1),
     "conformal ranks": (conformal, 1),
 }
@@ -103,7 +103,7 @@ def main() -> None:
         for fitted, apart in fits(train, test):
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                detector = ADDML(window=Window(window, causal=False), members=3, random_state=0).fit(fitted)
+                detector = ADDML(window=window, random_state=0).fit(fitted)
             own = detector.anomaly_scores_
             clean = None if apart is None else detector.anomaly_score(apart)
             scores = own if apart is None else detector.anomaly_score(test)

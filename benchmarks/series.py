@@ -110,7 +110,8 @@ def _ours(case: Case) -> dict[str, np.ndarray]:
     for place, view in enumerate(names):
         others = [other for other in range(len(names)) if other != place]
         left = ViewScale(scale.median[others], scale.unit[others])
-        result[f"ADDML without {view}"] = smoothed(np.asarray(left.combine(views[others])), rows.windows, model.smoothing)
+        rough = np.asarray(left.combine(views[others]))
+        result[f"ADDML without {view}"] = smoothed(rough, rows.windows, model.smoothing)
     return result
 
 

@@ -1,8 +1,7 @@
-"""Arrow columns: their types, their values in NumPy, and how numbers and dates are written as text.
+"""Arrow columns: types, values in NumPy, and the formats of numbers and dates written as text.
 
-One set of rules reads text from CSV files, data frames, JSON, Excel and databases. A format is decided by all values of
-a column. Whether the day or the month comes first: a number over 12 decides; if there is none, the day comes first
-where points stand between (1.2.2026), else the month (1/2/2026).
+The same rules apply to text from every source, and all values of a column decide its format. For day or month first, a
+number over 12 decides; without one, the day is first in 1.2.2026, the month in 1/2/2026.
 """
 
 from __future__ import annotations
@@ -22,23 +21,22 @@ PER_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether the type is one of strings."""
     return kind in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def is_numeric(kind: pa.DataType) -> bool:
-    """Whether the type is one of numbers; a duration is a number of seconds."""
+    """Whether the type is numeric; a duration counts as a number of seconds."""
     types = pa.types
     return any(test(kind) for test in (types.is_integer, types.is_floating, types.is_decimal, types.is_duration))
 
 
 def is_date(kind: pa.DataType) -> bool:
-    """Whether the type is one of dates or times."""
+    """Whether the type is a date, a time or both."""
     return bool(pa.types.is_temporal(kind) and not pa.types.is_duration(kind) and not pa.types.is_interval(kind))
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """The column without extension, run-length and view types, which few functions take."""
+    """The column without extension, run-end-encoded and view types, which few Arrow functions support."""
     if isinstance(column, pa.ExtensionArray):
         return plain(column.storage)
     if pa.types.is_run_end_encoded(column.type):
@@ -52,13 +50,13 @@ def plain(column: pa.Array) -> pa.Array:
 
 
 def plain_chunks(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """As `plain`, for all chunks."""
+    """As `plain`, for every chunk."""
     kind = plain(pa.nulls(0, column.type)).type
     return pa.chunked_array([plain(chunk) for chunk in column.chunks], kind)
 
 
 def as_text(column: pa.Array) -> pa.Array:
-    """The values as strings; a dictionary's values are written out."""
+    """The values as strings, dictionaries decoded."""
     column = plain(column)
     if pa.types.is_dictionary(column.type):
         column = plain(column.dictionary_decode())
@@ -66,7 +64,7 @@ def as_text(column: pa.Array) -> pa.Array:
 
 
 def as_numbers(column: pa.Array) -> np.ndarray:
-    """A numeric or boolean column as a NumPy array of numbers, NaN for missing values."""
+    """A numeric or boolean column in NumPy, NaN for missing values."""
     kind = column.type
     if pa.types.is_null(kind):
         return np.full(len(column), np.nan)
@@ -80,7 +78,7 @@ def as_numbers(column: pa.Array) -> np.ndarray:
 
 
 def as_days(column: pa.Array, zone: str | None) -> np.ndarray:
-    """Dates or times as days since 1970 in local time, NaN for missing values; a time alone is part of a day."""
+    """Dates in days since 1970 in local time, times in fractions of a day; NaN for missing values."""
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         column = pc.local_timestamp(column.cast(pa.timestamp(kind.unit, zone or kind.tz)))
@@ -91,7 +89,7 @@ def as_days(column: pa.Array, zone: str | None) -> np.ndarray:
 
 
 def taken(column: pa.DictionaryArray, values: np.ndarray, gap: Any) -> np.ndarray:
-    """What `values` says of each entry of the dictionary, for each row; `gap` for null."""
+    """Look up each row's entry in `values`, which has one for each dictionary value; `gap` for null."""
     found = np.append(values, np.asarray([gap], values.dtype))
     return np.asarray(found[_numpy(column.indices.cast(pa.int64()).fill_null(len(values)))])
 
@@ -102,7 +100,7 @@ def are_blank(text: pa.Array) -> np.ndarray:
 
 
 def first_of(mask: np.ndarray) -> int | None:
-    """The position of the first that the mask marks."""
+    """The position of the first True, or None."""
     return int(np.argmax(mask)) if mask.any() else None
 
 
@@ -116,14 +114,14 @@ MISSING_MARKERS = (
     *("#N/A", "#N/A N/A", "#NA", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?"),
     *("1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
 )
-CODE = r"^\s*0\d{2,}\s*$"  # 00501; of two digits it is more likely a month, an hour or an age
+CODE = r"^\s*0\d{2,}\s*$"  # 00501; two digits are more likely a month, an hour or an age
 SIGN = r"[€$£¥₹]|USD|EUR|GBP|CHF|JPY|%"
 PARTS = (
     rf"^\s*(?P<minus>[+-]?)\s*(?P<before>{SIGN})?\s*(?P<number>[+-]?[\d.,](?:[\d.,'’ \x{{a0}}\x{{202f}}]*[\d.,])?"
     rf"(?:[eE][+-]?\d+)?)\s*(?P<after>{SIGN})?\s*$"
 )
 PLAIN = r"^\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|(?i:inf(?:inity)?))\s*$"  # as Arrow reads numbers
-NEGATIVE = (  # (1,234.00) as accountants write it, 1,234.00- as SAP does, and a true minus sign
+NEGATIVE = (  # (1,234.00) in accounting, 1,234.00- in SAP, and U+2212, the true minus sign
     (rf"^\s*({SIGN})?\s*\(\s*([^()+-]*\d[^()+-]*)\)\s*({SIGN})?\s*$", r"-\1\2\3"),
     (r"^\s*([\d.,'’ ]*\d)\s?-\s*$", r"-\1"),
     (r"^(\s*)\x{2212}", r"\1-"),
@@ -131,7 +129,7 @@ NEGATIVE = (  # (1,234.00) as accountants write it, 1,234.00- as SAP does, and a
 
 
 def _with_minus(values: pa.Array) -> pa.Array:
-    """The texts with a minus before numbers that show they are negative in another way."""
+    """The texts with a leading hyphen in place of other ways to write negative numbers."""
     if not _any(pc.match_substring_regex(values, r"[)\-]\s*$|^\s*\x{2212}")):
         return values
     for pattern, replacement in NEGATIVE:
@@ -146,13 +144,13 @@ def are_missing(values: pa.Array) -> pa.Array:
 
 
 def are_codes(values: pa.Array) -> bool:
-    """Whether there are codes such as 00501 among the texts, whose zeros mean something; no code has a sign."""
+    """Whether some texts are codes such as 00501, whose leading zeros matter, and none has a sign."""
     return _any(pc.match_substring_regex(values, CODE)) and not _any(pc.match_substring_regex(values, r"^\s*[+-]"))
 
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """How the numbers of a column are written: the signs around them, the thousands separator, the decimal mark."""
+    """How a column writes numbers: signs around them, thousands separator and decimal mark."""
 
     before: str = ""
     after: str = ""
@@ -161,7 +159,7 @@ class NumberFormat:
 
     @property
     def digits(self) -> str:
-        """The expression that a number without its signs matches."""
+        """The regular expression of a number without its signs."""
         mark, decimal = re.escape(self.thousands), re.escape(self.decimal)
         whole = rf"(\d+|[1-9]\d{{0,2}}({mark}\d{{3}})+)" if self.thousands else r"\d+"
         return rf"^[+-]?({whole}({decimal}\d*)?|{decimal}\d+)([eE][+-]?\d+)?$"
@@ -173,9 +171,9 @@ MARKS = [(thousands, decimal) for thousands in THOUSANDS for decimal in ".," if 
 
 
 def number_format(values: pa.Array, decimal: str = ".") -> NumberFormat | None:
-    """How the texts, none of them null, are written if all are numbers of one format.
+    """The format of the texts (none null) if all are numbers in one format, else None.
 
-    `decimal` is the mark to prefer where both are possible: 1,234 is over a thousand or a little over one.
+    `decimal` decides where both marks are possible, as in 1,234.
     """
     if decimal == "." and _cast(values, pa.float64()) is not None:
         return PLAIN_NUMBERS
@@ -188,9 +186,9 @@ def number_format(values: pa.Array, decimal: str = ".") -> NumberFormat | None:
 def commonest_number_format(
     values: pa.Array, counts: np.ndarray, decimal: str | None = None
 ) -> tuple[NumberFormat, np.ndarray]:
-    """The format of the most rows, and which of the distinct texts it reads.
+    """The format that reads the most rows, and which of the distinct texts it reads.
 
-    In a tie the plain format is taken, or, where a decimal mark is preferred, one with that mark.
+    Ties go to the plain format, or to one with the preferred decimal mark.
     """
     values = _with_minus(values)
     parts = pc.extract_regex(values, PARTS)
@@ -206,48 +204,48 @@ def commonest_number_format(
     return best, read[best]
 
 
-def are_numbers(column: pa.Array, written: NumberFormat) -> pa.Array:
-    """Which texts are numbers of a format; null is none."""
+def are_numbers(column: pa.Array, style: NumberFormat) -> pa.Array:
+    """Which texts are numbers in this format; False for null."""
     column = _with_minus(column)
-    if written == PLAIN_NUMBERS:
+    if style == PLAIN_NUMBERS:
         return pc.fill_null(pc.match_substring_regex(column, PLAIN), False)
     parts = pc.extract_regex(column, PARTS)
-    known = pc.and_(pc.equal(parts.field("before"), written.before), pc.equal(parts.field("after"), written.after))
-    known = pc.and_(known, pc.match_substring_regex(parts.field("number"), written.digits))
+    known = pc.and_(pc.equal(parts.field("before"), style.before), pc.equal(parts.field("after"), style.after))
+    known = pc.and_(known, pc.match_substring_regex(parts.field("number"), style.digits))
     return pc.fill_null(pc.if_else(pc.is_valid(parts), known, False), False)
 
 
-def parse_numbers(column: pa.Array, written: NumberFormat) -> tuple[np.ndarray, np.ndarray]:
-    """The numbers of a text column, NaN for missing values and other texts; and which are such texts."""
+def parse_numbers(column: pa.Array, style: NumberFormat) -> tuple[np.ndarray, np.ndarray]:
+    """The numbers of a text column, NaN for missing values and other texts; and which rows are other texts."""
     column = pc.utf8_trim_whitespace(column)
-    column = pc.if_else(pc.equal(column, ""), pa.scalar(None, column.type), column)
-    numbers, wrong = _cast(column, pa.float64()) if written == PLAIN_NUMBERS else None, np.zeros(len(column), bool)
+    column = pc.if_else(pc.equal(column, ""), None, column)
+    numbers = _cast(column, pa.float64()) if style == PLAIN_NUMBERS else None
+    wrong = np.zeros(len(column), bool)
     if numbers is None:
-        column = pc.if_else(are_missing(column), pa.scalar(None, column.type), column)
-        good = are_numbers(column, written)
+        column = pc.if_else(are_missing(column), None, column)
+        good = are_numbers(column, style)
         wrong = np.asarray(pc.and_(pc.is_valid(column), pc.invert(good)))
-        column = pc.if_else(good, column, pa.scalar(None, column.type))
-        numbers = plain_digits(column, written).cast(pa.float64())
+        numbers = plain_digits(pc.if_else(good, column, None), style).cast(pa.float64())
     return np.array(numbers.to_numpy(zero_copy_only=False), np.float64), wrong
 
 
-def plain_digits(column: pa.Array, written: NumberFormat) -> pa.Array:
-    """Texts that are all numbers of the format, or null, written with a decimal point and nothing around them."""
+def plain_digits(column: pa.Array, style: NumberFormat) -> pa.Array:
+    """Numbers in this format (or null), rewritten as plain digits with a decimal point."""
     column = _with_minus(column)
-    if written == PLAIN_NUMBERS:
+    if style == PLAIN_NUMBERS:
         return column
     parts = pc.extract_regex(column, PARTS)
     digits = pc.utf8_ltrim(parts.field("number"), characters="+")
-    if written.thousands:
-        digits = pc.replace_substring(digits, written.thousands, "")
-    digits = pc.replace_substring(digits, written.decimal, ".")
+    if style.thousands:
+        digits = pc.replace_substring(digits, style.thousands, "")
+    digits = pc.replace_substring(digits, style.decimal, ".")
     minus = pc.if_else(pc.equal(parts.field("minus"), "-"), pa.scalar("-", digits.type), pa.scalar("", digits.type))
     signed = pc.binary_join_element_wise(minus, digits, pa.scalar("", digits.type))
     return pc.if_else(pc.is_valid(column), pc.replace_substring(signed, "--", ""), pa.scalar(None, digits.type))
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
-    """The column in another type, or None where some value has no such form."""
+    """The column in another type, or None if some value cannot be cast."""
     with suppress(pa.ArrowInvalid):
         return column.cast(kind)
     return None
@@ -258,19 +256,19 @@ def _any(mask: pa.Array) -> bool:
 
 
 # Dates as text ------------------------------------------------------------------------------------------------------
-READ_AT_LEAST = 0.95  # of the rows: a column of dates may hold a slip, which counts as missing
-FEW_DATES = 50  # texts that suffice to say no
-MINUTES = 1440  # of a day
+READ_AT_LEAST = 0.95  # of the rows; the rest are typing errors and count as missing
+FEW_DATES = 50  # texts are enough to reject a format
+MINUTES_PER_DAY = 1440
 TIME = (
     r"(?:[T ,]+(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
     r"\s*(?P<half>[AaPp][Mm])?\s*(?P<zone>Z|UTC|[+-][01]\d(?::?[0-5]\d)?)?)?\s*$"
 )
 CLOCK = TIME.replace(r"(?:[T ,]+", r"^\s*(?:", 1).replace(r")?\s*$", r")\s*$", 1)
 MARK = r"[-/. ]"
-ANY_FORM = r"\d.*[-/.: ].*\d"  # what all forms have; the full expressions take a while to compile
+ANY_FORM = r"\d.*[-/.: ].*\d"  # common to all forms, and faster to compile than FORMS
 POINTS = r"^\s*\d{1,2}\.\d"
 DAY_FIRST, MONTH_FIRST = "day first", "month first"
-FORMS = {  # the name gives the order; the first that reads the most is taken
+FORMS = {  # in order of preference
     "iso": rf"^\s*(?P<year>\d{{4}}){MARK}(?P<month>\d{{1,2}}){MARK}(?P<day>\d{{1,2}})" + TIME,
     MONTH_FIRST: rf"^\s*(?P<month>\d{{1,2}}){MARK}(?P<day>\d{{1,2}}){MARK}(?P<year>\d{{4}}|\d{{2}})" + TIME,
     DAY_FIRST: rf"^\s*(?P<day>\d{{1,2}}){MARK}(?P<month>\d{{1,2}}){MARK}(?P<year>\d{{4}}|\d{{2}})" + TIME,
@@ -288,17 +286,17 @@ MONTHS |= {"mär": 3, "mrz": 3, "mai": 5, "okt": 10, "dez": 12}
 
 
 class DateFormat(NamedTuple):
-    """How the dates of a column are written."""
+    """How a column writes dates."""
 
-    form: str  # of FORMS
+    form: str  # a key of FORMS
     share: float  # of the rows that it reads
-    is_guess: bool = False  # whether no value tells the day from the month
+    is_guess: bool = False  # whether day and month could be the other way round
 
 
 def date_format(values: pa.Array, counts: np.ndarray, day_first: bool = False) -> DateFormat | None:
-    """How the distinct texts, which occur in `counts` rows each, are written if nearly all are dates.
+    """The format of the distinct texts, each in `counts` rows, if nearly all are dates, else None.
 
-    `day_first` says what to take where no value tells the day from the month and no points stand between them.
+    `day_first` decides where the values do not.
     """
     if np.asarray(pc.match_substring_regex(values[:FEW_DATES], ANY_FORM)).mean() < 0.5:
         return None
@@ -306,8 +304,8 @@ def date_format(values: pa.Array, counts: np.ndarray, day_first: bool = False) -
         return DateFormat("iso", 1.0)
     first = values[:FEW_DATES]
     likely = [form for form in FORMS if len(values) <= FEW_DATES or np.isnan(_days(first, form)).mean() <= 0.5]
-    shares = dict.fromkeys(FORMS, 0.0)
-    shares |= {form: float(~np.isnan(_days(values, form)) @ counts / counts.sum()) for form in likely}
+    read = {form: float(~np.isnan(_days(values, form)) @ counts / counts.sum()) for form in likely}
+    shares = dict.fromkeys(FORMS, 0.0) | read
     form = max(FORMS, key=shares.__getitem__)
     if shares[form] < READ_AT_LEAST:
         return None
@@ -318,19 +316,19 @@ def date_format(values: pa.Array, counts: np.ndarray, day_first: bool = False) -
 
 
 def date_zone(values: pa.Array, form: str) -> str | None:
-    """The time zone to read the distinct texts in: their own, UTC if there are several, None if they have none."""
+    """The time zone of the distinct texts: their own, UTC if there are several, None if they have none."""
     offsets = _offsets(pc.extract_regex(values, FORMS[form]))
     found = np.unique(offsets[~np.isnan(offsets)])
     if len(found) != 1:
         return "UTC" if len(found) else None
-    hours, minutes = divmod(round(abs(found[0]) * MINUTES), 60)
+    hours, minutes = divmod(round(abs(found[0]) * MINUTES_PER_DAY), 60)
     return f"{'-' if found[0] < 0 else '+'}{hours:02}:{minutes:02}"
 
 
 def parse_dates(column: pa.Array, form: str, zone: str | None) -> np.ndarray:
-    """Days since 1970 on the clock of a zone; NaN for missing values and what is no such date.
+    """Days since 1970 in local time of `zone`; NaN for missing values and other texts.
 
-    A date with a zone is a moment, one without is on that clock. Without `zone`, the zones of dates are ignored.
+    Dates without a time zone are already in local time. If `zone` is None, time zones are ignored.
     """
     if form == "iso" and (moments := _as_iso(column, zone)) is not None:
         return as_days(moments, zone)
@@ -339,13 +337,13 @@ def parse_dates(column: pa.Array, form: str, zone: str | None) -> np.ndarray:
 
 
 def _as_iso(column: pa.Array, zone: str | None) -> pa.Array | None:
-    """The moments of ISO 8601 texts, all of them with a zone or all without; those with one only if `zone` is given."""
+    """ISO 8601 texts as timestamps, or None; texts with a time zone need `zone`, and all must have one or none."""
     moments = _cast(column, pa.timestamp("us"))
     return _cast(column, pa.timestamp("us", "UTC")) if moments is None and zone else moments
 
 
 def _days(values: pa.Array, form: str, zone: str | None = None) -> np.ndarray:
-    """The days of distinct texts."""
+    """As `parse_dates`, for any form."""
     parts = pc.extract_regex(values, FORMS[form])
     valid = np.asarray(pc.is_valid(parts))
     day, in_calendar = (np.zeros(len(values)), valid) if form == "clock" else _calendar_days(parts)
@@ -360,7 +358,7 @@ def _days(values: pa.Array, form: str, zone: str | None = None) -> np.ndarray:
 
 
 def _offsets(parts: pa.StructArray) -> np.ndarray:
-    """How far ahead of UTC the clock of each text is, in days; NaN where the text has no zone."""
+    """The UTC offset of each text in days; NaN without a time zone."""
     encoded = parts.field("zone").dictionary_encode()
     moments = [f"2000-01-01T00{text.replace('UTC', 'Z')}" for text in encoded.dictionary.to_pylist()]
     offsets = [datetime.fromisoformat(moment).utcoffset() for moment in moments]
@@ -373,7 +371,7 @@ def _integers(text: pa.Array) -> np.ndarray:
 
 
 def _calendar_days(parts: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
-    """Midnight of each date in days since 1970, and whether the calendar has it."""
+    """Each date in days since 1970, and whether it is a valid one."""
     if any(field.name == "name" for field in parts.type):
         beginnings = pc.utf8_slice_codeunits(pc.utf8_lower(parts.field("name")), 0, 3)
         found = pc.index_in(beginnings, pa.array(list(MONTHS), beginnings.type)).fill_null(len(MONTHS))
@@ -382,7 +380,7 @@ def _calendar_days(parts: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
         month = _integers(parts.field("month"))
     year, day = _integers(parts.field("year")), _integers(parts.field("day"))
     short = np.asarray(pc.equal(pc.utf8_length(parts.field("year")), 2))
-    year = np.where(short, np.where(year < 69, 2000, 1900) + year, year)  # as strptime reads two figures
+    year = np.where(short, np.where(year < 69, 2000, 1900) + year, year)  # as strptime reads two digits
     valid = (month >= 1) & (month <= 12) & (day >= 1) & (year >= 1)
     start = ((year - 1970) * 12 + np.where(valid, month, 1) - 1).astype("datetime64[M]")
     first, following = (moment.astype("datetime64[D]").astype(np.int64) for moment in (start, start + 1))
@@ -390,7 +388,7 @@ def _calendar_days(parts: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _day_shares(parts: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
-    """The time as a share of the day, and whether a clock shows it."""
+    """Each time as a fraction of a day, and whether it is a valid one."""
     hour, minute, second, fraction = (_integers(parts.field(name)) for name in ("hour", "minute", "second", "fraction"))
     half = pc.utf8_lower(parts.field("half"))
     morning, afternoon = (np.asarray(pc.equal(half, name).fill_null(False)) for name in ("am", "pm"))

@@ -10,6 +10,7 @@ import numpy as np
 
 from addml import parameters
 from addml.compute import OPERATIONS_WORTH_A_THREAD, max_threads
+from addml.decisions.decision import EVENTS, SHARE
 from addml.distances import count_of
 from addml.encoders import ENCODERS, MLP, Autoencoder, Conv, Encoder, Network
 from addml.encoders.module import ModuleNetwork
@@ -54,7 +55,7 @@ class Config:
     one_sided: Any = None
     by: Any = None  # a tuple of columns
     window: Window | None = None
-    contamination: Any = 0.1
+    contamination: Any = None  # SHARE for rows, "events" for series
     epochs: int = 10
     batch_size: int = 256
     learning_rate: float | None = None
@@ -93,13 +94,23 @@ class Config:
             parameters.check_whole(name, getattr(self, name), least)
         parameters.check_number("normal_ratio", self.normal_ratio, 0, 1, with_low=False)
         parameters.check_number("validation_ratio", self.validation_ratio, 0, 1, with_low=False, with_high=False)
-        parameters.threshold_method(None, self.contamination)
+        if self.contamination is not None:
+            parameters.threshold_method(None, self.contamination)
+            if self.contamination == EVENTS and self.window is None:
+                raise ValueError("contamination='events' is for series; give window=..., or a share of rows")
         if self.learning_rate is not None:
             parameters.check_number("learning_rate", self.learning_rate, 0, with_low=False)
         parameters.check_number("weight_decay", self.weight_decay, 0, with_low=True)
         max_threads(self.n_jobs)
         if not isinstance(self.verbose, (bool, np.bool_)):
             parameters.check_whole("verbose", self.verbose, least=0)
+
+    @property
+    def flagged(self) -> Any:
+        """The share of training rows to flag, or how to find it."""
+        if self.contamination is not None:
+            return self.contamination
+        return SHARE if self.window is None else EVENTS
 
     @property
     def robust(self) -> bool:

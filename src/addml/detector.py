@@ -21,6 +21,7 @@ from addml.compute import max_threads, resolve_device
 from addml.config import Config, settings_to_json, with_usual_parts
 from addml.decisions.check import Checked
 from addml.decisions.decision import adjusted
+from addml.decisions.events import Event
 from addml.encoders.mlp import MLP
 from addml.errors import warn
 from addml.explain import Nearest, contributions_of, nearest
@@ -61,7 +62,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         group's scale, references and threshold; small groups borrow from all rows, unseen groups use those of all rows.
     window : steps of a series to look at together, "auto" to choose their number, or `Window(50, causal=True)`. X is
         then a series, (steps,) or (steps, channels), or a list of series, and every step gets a score.
-    contamination : share of the training rows to flag, in (0, 0.5]; "auto" to estimate it; or a PyThresh object.
+    contamination : share of the training rows to flag, in (0, 0.5]; "auto" to estimate it; or a PyThresh object. The
+        default is 0.1, and "events" for series: at most one false event in 1,000 windows of clean steps.
     epochs, batch_size, learning_rate, weight_decay : training with Adam. The default learning rate is 1e-3, 2e-3 for
         "autoencoder" and 3e-5 for "conv". An autoencoder uses batches of at most 64 rows.
     validation_ratio, patience : share of rows held out for early stopping; epochs without improvement before it.
@@ -92,7 +94,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         one_sided: dict[Any, str] | None = None,
         by: str | Sequence[str] | None = None,
         window: int | Window | None = None,
-        contamination: Any = 0.1,
+        contamination: Any = None,
         epochs: int = 10,
         batch_size: int = 256,
         learning_rate: float | None = None,
@@ -260,6 +262,18 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         """One stream per entity; the next steps of all entities are scored as one batch."""
         return Streams(self._fitted, self.threshold_, entities)
 
+    def events(self, X: Any = None, *, count: int | None = None, min_steps: int = 1) -> list[Event]:
+        """The events of a series (default: the training series), the strongest first; at most `count` if it is given.
+
+        An event is a run of flagged steps, with gaps of less than a window. It has a start, a stop and a peak.
+        """
+        if (form := self._fitted.form) is None or not form.is_series:
+            raise ValueError("events(X) is for series; fit with window='auto'")
+        rows = None if X is None else self._read(X)
+        scores = self.model_.training.values if rows is None else self.model_.scores(rows, *self._engine)
+        sampling = self.model_.sampling if rows is None else rows.sampling
+        return self.model_.events(scores, sampling, count, min_steps)[1]
+
     def transform(self, X: Any) -> np.ndarray:
         """The embeddings of the rows of X, members side by side: (n, members * metric_dim), float32."""
         rows = self._read(X)
@@ -300,7 +314,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     ) -> ADDML:
         """Set the threshold without refitting, by one argument: the share of training rows to flag (`contamination`),
         the largest share to flag of new rows like them (`alarm_rate`), the threshold itself (`tau`), or a `method`:
-        "auto", which flags rows that stand clear of the rest, or a PyThresh object.
+        "auto", which flags rows that stand clear of the rest, "events" for series, or a PyThresh object.
         """
         self.model_ = self._fitted.decided(method, contamination, tau, alarm_rate)
         return self

@@ -119,7 +119,7 @@ class OnDisk:
         return replace(
             model,
             training=training,
-            decision=training.decide(*parameters.threshold_method(None, self.config.contamination)),
+            decision=training.decide(*parameters.threshold_method(None, self.config.flagged)),
             kept=model.kept if few else np.empty(0, np.uint8),
             held_out=marks,
             examples=replace(model.examples, rows=self.census.places[model.examples.rows]),

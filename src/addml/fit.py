@@ -265,8 +265,7 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, best: Array,
     else:
         marks, rows = held_out(members, len(scores)), job.rows
         training = TrainingScores.of(scores, marks, job.marks, by_views=isinstance(model.scale, ViewScale))
-        decision = training.decide(*parameters.threshold_method(None, config.contamination))
-        model = replace(model, training=training, decision=decision, held_out=marks)
+        model = replace(model, training=training, held_out=marks).decided(contamination=config.flagged)
     return replace(model, profiles=job.vectorizer.profiles(rows, model.training.values <= model.threshold))
 
 

@@ -12,7 +12,8 @@ import numpy as np
 from addml import __version__, parameters
 from addml.arrays import Array
 from addml.compute import in_threads, on_device
-from addml.decisions.decision import ALARM_RATE, GIVEN, Decision, TrainingScores
+from addml.decisions.decision import ALARM_RATE, EVENT_RATE, EVENTS, GIVEN, Decision, TrainingScores
+from addml.decisions.events import FALSE_RATE, Event, budget_threshold, events, peaks, tail_threshold
 from addml.distances import Distance
 from addml.encoders import Network
 from addml.inputs import Form, Rows, Vectorizer, as_rows
@@ -89,7 +90,26 @@ class Model:
         if alarm_rate is not None:
             parameters.check_number("alarm_rate", alarm_rate, 0, 1, with_low=False)
             return replace(self, decision=self.training.decide(ALARM_RATE, float(alarm_rate)))
-        return replace(self, decision=self.training.decide(*parameters.threshold_method(method, contamination)))
+        how, share = parameters.threshold_method(method, contamination)
+        if how == EVENTS:
+            return replace(self, decision=Decision(tail_threshold(self._peaks), EVENT_RATE, FALSE_RATE))
+        return replace(self, decision=self.training.decide(how, share))
+
+    @property
+    def _peaks(self) -> np.ndarray:
+        """The peaks of the training scores."""
+        if self.form is None or not self.form.is_series:
+            raise ValueError("method='events' is for series; give contamination=0.1, or method='auto'")
+        return peaks(self.training.values, self.form.shape[0], self.sampling.begins if self.sampling else ())
+
+    def events(
+        self, scores: np.ndarray, sampling: Sampling | None, count: int | None = None, shortest: int = 1
+    ) -> tuple[float, list[Event]]:
+        """The events in the scores of a series, and the threshold: the model's own, or one with at most `count`."""
+        assert self.form is not None
+        how = (() if sampling is None else sampling.begins, self.form.shape[0], shortest)
+        tau = self.threshold if count is None else budget_threshold(scores, count, *how)
+        return tau, events(scores, tau, *how)
 
     def rows_kept(self) -> np.ndarray:
         """Which training rows distillation kept, (epochs, members, n); a stopped member keeps none."""

@@ -114,17 +114,20 @@ def check_number(
         raise ValueError(f"{name}={value!r} must be a number in {opening}{low:g}, {high:g}{closing}")
 
 
+THRESHOLDS = ("auto", "events")  # methods that find the share of flagged rows
+
+
 def threshold_method(method: Any, contamination: Any) -> tuple[Any, float | None]:
-    """The threshold method ("auto", "quantile" or a PyThresh object) and its share, from a user's two arguments."""
+    """The threshold method (a name or a PyThresh object) and its share, from a user's two arguments."""
     if method is not None and contamination is not None:
         raise ValueError(f"method={method!r} estimates the share; leave out contamination={contamination!r}")
     given = contamination if method is None else method
     if hasattr(given, "eval") and not isinstance(given, (str, type)):
         return given, None
     if method is not None:
-        check_one_of("method", method, ("auto",))
-    if isinstance(given, str) and given == "auto":
-        return "auto", None
+        check_one_of("method", method, THRESHOLDS)
+    if isinstance(given, str) and given in THRESHOLDS:
+        return given, None
     check_number("contamination", contamination, 0, 0.5, with_low=False)
     return "quantile", float(contamination)
 

@@ -107,9 +107,9 @@ class RecentSteps:
         return WindowRows(Windows.of([features], self.window))
 
     def _at_level(self, steps: np.ndarray) -> tuple[WindowRows, np.ndarray] | None:
-        """All windows, with the level of these steps (k,) moved to that of training, and the steps that are normal then.
+        """All windows with the level of these steps (k,) moved to that of training, and the steps that are then normal.
 
-        None where most are not.
+        None if most are not.
         """
         away = self.features.median - np.median(self.state["values"][self._order[steps]], axis=0)
         shift = np.where(abs(away) > MOVED * self.features.scale, away, 0.0)

@@ -64,9 +64,7 @@ def test_latin_1_text(addml, small_csv):
 
 
 def test_another_encoding_than_was_said(addml, small_csv):
-    addml("detect", "small.csv", "--encoding", "utf-16").failed(
-        "small.csv: is not in utf-16: ", "does not start with BOM"
-    )
+    addml("detect", "small.csv", "--encoding", "utf-16").failed("small.csv: is not utf-16: ", "does not start with BOM")
 
 
 def test_a_single_row(addml, tmp_path):

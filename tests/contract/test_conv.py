@@ -160,7 +160,7 @@ def test_folders_in_the_detector(tmp_path):
     np.testing.assert_array_equal(found.anomaly_score(X), found.anomaly_scores_)
     np.testing.assert_array_equal(found.anomaly_score(str(tmp_path)), found.anomaly_scores_)
     assert addml.read_images(tmp_path).images.shape == (12, 1, 6, 5)
-    with pytest.raises(ValueError, match="is no folder"):
+    with pytest.raises(ValueError, match="is not a folder"):
         found.anomaly_score(tmp_path / "nothing")
     Image.fromarray(X[0]).resize((9, 9)).save(tmp_path / "00.png")
     with pytest.warns(UserWarning, match=r"resized to 6 x 5 pixels \(--size\): 1 of 12 images"):

@@ -79,7 +79,7 @@ def test_the_threshold_can_be_set_without_refitting(quick, X):
     assert (detector.threshold_, detector.offset_) == (tau, -tau)
     assert detector.is_anomaly(X).sum() == 2  # strictly above
     assert detector.encoder_ is encoder
-    assert detector.contamination == 0.1
+    assert detector.contamination is None
 
 
 @pytest.mark.parametrize("tau", [-1e6, -1, 0, 1e300])

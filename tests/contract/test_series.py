@@ -11,6 +11,7 @@ import pytest
 
 import addml
 from addml import ADDML, Autoencoder, Recurrent, Window
+from addml.decisions.events import peaks, tail_threshold
 
 STEPS, CHANNELS, WINDOW = 400, 3, 12
 RECURRENT = {"encoder": Recurrent((16,), 8)}
@@ -455,3 +456,41 @@ def test_the_broken_channel_is_named_and_contributions_add_up(causal, channel):
     np.testing.assert_allclose(contributions.sum(axis=1), scores, atol=1e-9)
     assert (contributions[201:206].argmax(axis=1) == channel).all()
     np.testing.assert_allclose(model.explain(test, rows=[203, 7]), contributions[[203, 7]], rtol=1e-6)
+
+
+# Events -------------------------------------------------------------------------------------------------------------
+
+
+def faulty(steps=3000, seed=0, faults=(900, 2100)):
+    X = np.sin(np.arange(steps) / 8)[:, None] + 0.05 * np.random.default_rng(seed).standard_normal((steps, 1))
+    for start in faults:
+        X[start : start + 40] = X[start]
+    return X
+
+
+def test_a_series_is_decided_by_its_events_and_a_table_by_a_share():
+    detector = ADDML(window=50, members=2, epochs=4, random_state=0).fit(faulty())
+    assert detector.decision_.method == "event_rate"
+    assert detector.is_anomaly(faulty(seed=1, faults=())).mean() < 0.01
+    by_hand = tail_threshold(peaks(detector.anomaly_scores_, 50, [0]))
+    assert detector.threshold_ == by_hand
+    assert detector.set_threshold(contamination=0.02).decision_.method == "quantile"
+    assert detector.set_threshold(method="events").threshold_ == by_hand
+    assert ADDML(epochs=1).fit(np.random.default_rng(0).normal(size=(200, 3))).decision_.share == 0.1
+    with pytest.raises(ValueError, match="method='events' is for series"):
+        ADDML(epochs=1).fit(np.random.default_rng(0).normal(size=(200, 3))).set_threshold(method="events")
+    with pytest.raises(ValueError, match="contamination='events' is for series"):
+        ADDML(contamination="events").fit(np.ones((9, 2)))
+
+
+def test_events_are_the_planted_faults_and_a_count_limits_them():
+    detector = ADDML(window=50, members=2, epochs=4, random_state=0).fit(faulty())
+    for found in (detector.events(), detector.events(faulty(seed=1))):
+        assert sorted(one.peak // 1000 for one in found) == [0, 2]
+        assert all(one.start <= one.peak < one.stop for one in found)
+    assert len(detector.events(count=1)) == 1
+    assert len(detector.events(count=5)) >= 4
+    two = detector.events([faulty(1000, seed=1, faults=(300,)), faulty(1000, seed=2, faults=(300,))])
+    assert sorted(one.peak // 1000 for one in two) == [0, 1]
+    with pytest.raises(ValueError, match="is for series"):
+        ADDML(epochs=1).fit(np.random.default_rng(0).normal(size=(200, 3))).events()

@@ -65,7 +65,7 @@ def test_the_defaults_are_those_of_the_method():
         "one_sided": None,
         "by": None,
         "window": None,
-        "contamination": 0.1,
+        "contamination": None,
         "members": 5,
         "epochs": 10,
         "batch_size": 256,

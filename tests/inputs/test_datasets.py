@@ -123,7 +123,7 @@ def test_a_file_of_no_bytes_is_named(folder, name):
 def test_an_empty_path_is_not_the_present_folder(folder, monkeypatch):
     monkeypatch.chdir(folder)
     assert len(open_source("."))
-    with pytest.raises(ReadError, match="an empty path names no table"):
+    with pytest.raises(ReadError, match="the path is empty"):
         open_source("")
 
 
@@ -182,4 +182,4 @@ def test_nested_columns_are_spread_out_and_said(tmp_path):
     parquet.write_table(pa.table({"a": [1, 2], "at": [{"x": 1.0, "y": 2.0}, {"x": 3.0, "y": 4.0}]}), tmp_path / "a.pq")
     source = open_source(tmp_path)
     assert source.names == ["a", "at.x", "at.y"]
-    assert "nested columns, spread out as name.part: at" in source.notes
+    assert "nested columns, flattened to name.part: at" in source.notes

@@ -201,6 +201,12 @@ def test_encoding_is_found_and_said(tmp_path: Path, codec: str, said: str) -> No
     assert any(note.startswith(f"encoding: {said}") for note in result.notes)
 
 
+def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:
+    assert read(tmp_path, "ort,n\nKöln,1\n".encode("utf-8-sig"), encoding="utf-8").table.column_names == ["ort", "n"]
+    bare = read(tmp_path, "1,2\n3,4\n".encode("utf-8-sig"), encoding="utf-8", header=False)
+    assert bare.table.to_pydict() == {"x0": [1, 3], "x1": [2, 4]}
+
+
 def test_windows_1252_keeps_the_euro_sign(tmp_path: Path) -> None:
     assert read(tmp_path, "a,b\n1,5 €\n".encode("cp1252")).table["b"].to_pylist() == ["5 €"]
 
@@ -277,7 +283,7 @@ def test_digits_with_zeros_before_them_are_codes_and_keep_them(tmp_path: Path) -
         "padded": [7.5, 112.5, 8.5],
         "month": [12, 1, 3],
     }
-    assert "codes: post, digits with zeros or 0x before them, so read as text" in result.notes
+    assert "codes: post, digits with leading zeros or 0x, read as text" in result.notes
     assert read(tmp_path, "n,flags\n1,0x1F\n2,0x02\n3,\n").table["flags"].to_pylist() == ["0x1F", "0x02", None]
     numbers = read(tmp_path, text, codes=False)
     assert numbers.table["post"].to_pylist() == [501, 94105, None]
@@ -407,7 +413,7 @@ def test_encodings_beyond_utf8_are_detected(tmp_path: Path, encoding: str, text:
 
 def test_utf8_with_a_letter_of_another_encoding_names_the_line(tmp_path: Path) -> None:
     text = "city,n\n" + "Köln,1\n" * 10
-    with pytest.raises(ReadError, match="line 12: holds bytes that are not UTF-8, which the rest of the text is"):
+    with pytest.raises(ReadError, match="line 12: is not UTF-8, but the rest is"):
         read(tmp_path, text.encode() + b"K\xf6ln,2\n")
     late = "city,n\nKöln,0\n" + "Bonn,1\n" * 60_000
     with pytest.raises(ReadError, match="line 60003: byte 0xf6 is not utf-8"):

@@ -69,7 +69,7 @@ def test_header_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_binary_junk_named_csv(tmp_path: Path, seed: int) -> None:
     junk = np.random.default_rng(seed).bytes(2000)
-    assert "holds binary data, not text" in refused(tmp_path, junk)
+    assert "is binary data, not text" in refused(tmp_path, junk)
 
 
 @pytest.mark.parametrize(
@@ -127,15 +127,15 @@ def test_quote_that_is_never_closed_in_a_large_file(tmp_path: Path) -> None:
 def test_given_encoding_that_does_not_fit(tmp_path: Path) -> None:
     message = refused(tmp_path, b"a,b\n1,x\n2,K\xf6ln\n", encoding="utf-8")
     assert message.startswith("t.csv, line 3: byte 0xf6 is not utf-8")
-    assert "there is no encoding 'utf-99'" in refused(tmp_path, "a,b\n1,2\n", encoding="utf-99")
-    assert "there is no encoding 'zip'" in refused(tmp_path, "a,b\n1,2\n", encoding="zip")  # none of text
+    assert "unknown encoding 'utf-99'" in refused(tmp_path, "a,b\n1,2\n", encoding="utf-99")
+    assert "unknown encoding 'zip'" in refused(tmp_path, "a,b\n1,2\n", encoding="zip")  # none of text
 
 
 @pytest.mark.parametrize("content", ['{"a": 1}\n{"a": 2}\n', '[{"a": 1}, {"a": 2}]'])
 def test_given_encoding_that_does_not_fit_json(tmp_path: Path, content: str) -> None:
     for encoding in ("utf-99", "zip"):
-        assert f"t.json: there is no encoding '{encoding}'." in refused(tmp_path, content, "t.json", encoding=encoding)
-    assert refused(tmp_path, content, "t.json", encoding="utf-16").startswith("t.json: is not in utf-16: ")
+        assert f"t.json: unknown encoding '{encoding}'." in refused(tmp_path, content, "t.json", encoding=encoding)
+    assert refused(tmp_path, content, "t.json", encoding="utf-16").startswith("t.json: is not utf-16: ")
 
 
 def test_columns_parted_by_many_spaces(tmp_path: Path) -> None:
@@ -186,15 +186,15 @@ def test_wrong_json_line(tmp_path: Path, text: str, line: int, said: str) -> Non
 
 
 def test_options_that_do_not_fit_the_source(tmp_path: Path) -> None:
-    assert "a query is for databases" in refused(tmp_path, "a,b\n1,2\n", query="select 1")
-    assert "part='Sheet2' says nothing" in refused(tmp_path, "a,b\n1,2\n", part="Sheet2")
+    assert "A query is only for databases" in refused(tmp_path, "a,b\n1,2\n", query="select 1")
+    assert "part='Sheet2' does not apply to it" in refused(tmp_path, "a,b\n1,2\n", part="Sheet2")
     lines = '{"a": 1}\n{"a": 2}\n'
     for name, value in {"delimiter": ";", "header": False, "decimal": ","}.items():
         said = refused(tmp_path, lines, "t.jsonl", **{name: value})
-        assert f"is a json file, of which {name}={value!r} says nothing; leave it out." in said
+        assert f"is a json file; {name}={value!r} does not apply to it. Leave it out." in said
     parquet.write_table(pa.table({"a": [1, 2]}), tmp_path / "t.parquet")
     for reader in (read_table, open_batches):
-        with pytest.raises(ReadError, match="is a parquet file, of which encoding='latin-1' says nothing"):
+        with pytest.raises(ReadError, match="is a parquet file; encoding='latin-1' does not apply"):
             reader(tmp_path / "t.parquet", encoding="latin-1")
-        with pytest.raises(ReadError, match="sqlite database: is a database, of which delimiter=';' says nothing"):
+        with pytest.raises(ReadError, match="sqlite database: is a database; delimiter=';' does not apply"):
             reader("sqlite:///shop.db", query="select 1", delimiter=";")

@@ -38,6 +38,11 @@ class Server(BaseHTTPRequestHandler):
                 self.answer(200, TEXT)
             case "/cut.csv":
                 self.answer(200, TEXT, {"Content-Length": "100"})
+            case "/chunk.csv":
+                self.send_response(200)
+                self.send_header("Transfer-Encoding", "chunked")
+                self.end_headers()
+                self.wfile.write(b"64\r\na,b\n1,2\n")
             case "/moved":
                 self.answer(302, b"", {"Location": "/t.csv"})
             case "/away":
@@ -79,6 +84,7 @@ def test_a_file_of_the_web(address: str, path: str) -> None:
         ("none.csv", "the server answered 404"),
         ("local", "Redirection to url 'file:///etc/passwd' is not allowed"),
         ("cut.csv", "the download ended after 12 of 100 bytes"),
+        ("chunk.csv", "cannot be downloaded: IncompleteRead"),
     ],
 )
 def test_what_cannot_be_downloaded_is_said_without_secrets(address: str, path: str, said: str) -> None:

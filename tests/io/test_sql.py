@@ -74,6 +74,6 @@ def test_an_interruption_leaves_no_new_table(base: Path) -> None:
 def test_a_table_of_something_else_is_not_replaced(base: Path) -> None:
     with pytest.raises(WriteError, match=r"the table 'orders' holds something else \(id, amount\)"):
         check_target(f"sqlite:///{base}", "orders")
-    with pytest.raises(WriteError, match="name another table, or drop this one"):
+    with pytest.raises(WriteError, match="Name another table, or drop this one"):
         list(stored(PIECES, f"sqlite:///{base}", "orders"))
     assert rows(base, "orders") == [(1, 5.0)]

@@ -54,7 +54,7 @@ def test_formulas_are_neutralised_and_counted(tmp_path: Path) -> None:
     assert header == ["'=head", "n"]
     assert [row[0] for row in rows] == ["'=1+1", "'+49", "'-x", "'@sum", "'\tx", "'\rx", "a=b", "", ""]
     assert {row[1] for row in rows} == {"-1.5"}
-    assert notes == ["text cells that began like a formula, now with an apostrophe before: 6"]
+    assert notes == ["text cells that start like a formula, now with a leading apostrophe: 6"]
     assert write_table(table, tmp_path / "t.parquet") == []
     assert parquet.read_table(tmp_path / "t.parquet").equals(table)
 
@@ -79,7 +79,7 @@ def test_json_lines(tmp_path: Path) -> None:
     lines = (tmp_path / "t.jsonl").read_text(encoding="utf-8").splitlines()
     assert json.loads(lines[0]) == {"n": 1.5, "é": "=x", "d": "2024-01-02 03:04:00"}
     assert [json.loads(line)["n"] for line in lines] == [1.5, None, None, None]
-    assert notes == ["numbers that are not finite, written as null: 2"]
+    assert notes == ["infinite and NaN values, written as null: 2"]
 
 
 def test_pieces_become_one_file(tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_many_pieces_are_text_in_their_order(tmp_path: Path) -> None:
             writer.write(batch)
     expected = ['"n","word"', *(_line(n, w) for n, w in zip(numbers, words, strict=True))]
     assert (tmp_path / "t.csv").read_text().splitlines() == expected
-    assert writer.notes == ["text cells that began like a formula, now with an apostrophe before: 100"]
+    assert writer.notes == ["text cells that start like a formula, now with a leading apostrophe: 100"]
 
 
 def _write_and_fail(path: Path, error: type[BaseException]) -> None:
@@ -165,7 +165,7 @@ def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "d.csv").mkdir()
     for name, said in {
         "t.txt": r"must end in \.csv",
-        "t.parquet.gz": "compressed within",
+        "t.parquet.gz": "already compressed",
         "no/t.csv": r"the folder .*no does not exist",
         "d.csv": "is a folder",
     }.items():

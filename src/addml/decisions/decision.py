@@ -22,6 +22,7 @@ logger = logging.getLogger("addml")
 QUANTILE, AUTO, GIVEN = "quantile", "auto", "tau"
 ALARM_RATE, MAX_FALSE_ALARMS, FLAG, PER_DAY = "alarm_rate", "max_false_alarms", "flag", "per_day"
 EVENT_RATE, EVENTS = "event_rate", "events"
+SHARE = 0.1  # of training rows that are flagged by default
 CLEAR = 0.1  # the largest q of rows that stand clear of the rest
 BULK = (0.5, 0.9)  # quantiles between which all rows are taken to be ordinary
 POWER = 0.75  # of uncompressed scores: 1 flagged up to a tenth of simulated ordinary rows, 0.5 missed gross errors

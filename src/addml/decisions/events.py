@@ -1,15 +1,14 @@
 """Events of a series: flagged steps within a window of each other, and the threshold that clean steps rarely exceed.
 
-The threshold comes from the peaks of the training steps, the highest score of every window. The highest fifth of them
+The threshold comes from the peaks of the training steps, the highest score of every window. The upper half of them
 (of many the highest twentieth) is taken to fall off exponentially (extreme value theory with shape 0), at a rate that
 the median of the excesses gives, so that a few anomalies among the training steps hardly count. The fewer excesses, the
-less sure the rate: the threshold is that of the next peak given those seen, which lies higher. `python -m
+less certain the rate: the threshold is a quantile of the next peak given those seen, and lies higher. `python -m
 benchmarks.events` compares it with other rules.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +16,10 @@ from typing import Any
 import numpy as np
 
 FALSE_RATE = 1 / 1000  # events per window of clean steps that the default threshold promises at most
-AIM = 0.4 * FALSE_RATE  # new steps drift away from training: clean parts of the dev series had 2 to 3 times as many
-TAIL, LEAST_TAIL, TAIL_PEAKS = 0.2, 0.05, 200  # share of the peaks that are a tail: fewer, but so many, of many peaks
-FEW = 30  # excesses, whose mean sets the rate where it is more cautious: they may hide a heavier tail
+AIM = 0.2 * FALSE_RATE  # new steps drift away from training: clean parts of the dev series had 4 times as many
+TAIL, LEAST_TAIL, TAIL_PEAKS = 0.5, 0.05, 200  # share of the peaks that are a tail: fewer, but so many, of many peaks
+
+THRESHOLDS_TRIED = 64  # from the highest to the lowest peak, until there are too many events
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,6 @@ def tail_threshold(ordered: np.ndarray, rate: float = AIM) -> float:
     if not count:
         return float(ordered[-1])
     unit = float(np.median(excess)) / np.log(2)
-    if count < FEW:
-        unit = max(unit, float(excess.mean()))
     # count * expm1(log(ratio) / count) of a predictive law for log(ratio) of the exponential one, its limit
     return float(start + unit * count * np.expm1(np.log(share / rate) / count))
 
@@ -81,14 +79,27 @@ def tail_threshold(ordered: np.ndarray, rate: float = AIM) -> float:
 def budget_threshold(
     scores: np.ndarray, count: int, begins: Sequence[int] = (), window: int = 1, shortest: int = 1
 ) -> float:
-    """tau, above which at most `count` events lie: as many as can be, unless lower scores join them."""
-    levels = np.append(np.nextafter(scores.min(), -np.inf), np.unique(peaks(scores, window, begins)))
+    """tau, above which as many events lie as possible, but at most `count`; far below that events merge again."""
+    levels = np.append(np.unique(peaks(scores, window, begins))[::-1], np.nextafter(scores.min(), -np.inf))
 
-    def minus_events(tau: float) -> int:
-        return -len(_spans(scores, tau, begins, window, shortest)[0])
+    def found(place: int) -> int:
+        return len(_spans(scores, levels[place], begins, window, shortest)[0])
 
-    highest = len(levels) - 1  # leaves no event
-    return float(levels[bisect_left(levels, -count, hi=highest, key=minus_events)])
+    best, most, too_low = 0, 0, None
+    for place in np.unique(np.linspace(0, len(levels) - 1, THRESHOLDS_TRIED).astype(int)).tolist():
+        number = found(place)
+        if number > count:
+            too_low = place
+            break
+        if number > most:
+            best, most = place, number
+    while too_low is not None and too_low - best > 1:
+        middle = (best + too_low) // 2
+        if found(middle) <= count:
+            best = middle
+        else:
+            too_low = middle
+    return float(levels[best])
 
 
 def event_figures(found: Sequence[Event], marks: np.ndarray, begins: Sequence[int] = ()) -> dict[str, Any]:

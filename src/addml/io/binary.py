@@ -1,4 +1,4 @@
-"""Parquet files and folders, Arrow and Feather files; NumPy and MATLAB arrays."""
+"""Tables from Parquet files and folders, Arrow and Feather files, and NumPy and MATLAB arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import ipc, parquet
 
 from addml.io.image_folder import SUFFIXES, kinds_of
-from addml.io.source import Origin, ReadError
+from addml.io.source import PARQUET_NAMES, Origin, ReadError
 from addml.io.values import numbered_names
 from addml.text import counted, did_you_mean
 
@@ -23,25 +23,23 @@ PARTIAL = "columns that some files do not have, read as missing values there"
 
 
 def read_parquet(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
-    """The table of one Parquet file."""
     with reading(origin.name), origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
         return file.read(columns=readable(columns, file.schema_arrow.names)), []
 
 
 def parquet_batches(origin: Origin, columns: Sequence[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
-    """One Parquet file, at most `rows` rows at a time."""
     with reading(origin.name), origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
         yield from file.iter_batches(rows, columns=readable(columns, file.schema_arrow.names))
 
 
 def read_arrow(origin: Origin, is_stream: bool = False) -> tuple[pa.Table, list[str]]:
-    """The table of an Arrow (Feather 2) file or stream."""
+    """The table of an Arrow (Feather 2) file, or of a stream."""
     with reading(origin.name, "Arrow"), origin.open_seekable() as stream:
         return (ipc.open_stream if is_stream else ipc.open_file)(stream).read_all(), []
 
 
 def read_folder(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
-    """The Parquet files of a folder as one table, with columns from subfolders named year=2024."""
+    """The Parquet files of a folder as one table; subfolders named year=2024 become columns."""
     found, notes = folder_dataset(origin)
     with reading(origin.name):
         return found.to_table(columns=readable(columns, found.schema.names)), notes
@@ -50,7 +48,6 @@ def read_folder(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table
 def folder_batches(
     origin: Origin, columns: Sequence[str] | None, rows: int, notes: list[str]
 ) -> Iterator[pa.RecordBatch]:
-    """The Parquet files of a folder, at most `rows` rows at a time."""
     found, more = folder_dataset(origin)
     notes.extend(more)
     with reading(origin.name):
@@ -58,8 +55,8 @@ def folder_batches(
 
 
 def folder_dataset(origin: Origin, files: list[str] | None = None) -> tuple[dataset.Dataset, list[str]]:
-    """The folder, or some of its files, with a schema that has the columns of all of them."""
-    from pyarrow import dataset  # half a second, which reading one file need not take
+    """The folder, or some of its files, with a schema of all their columns."""
+    from pyarrow import dataset  # takes half a second to import, so not for single files
 
     files = files or parquet_files(origin)
     how: dict[str, Any] = {"format": "parquet", "partitioning": "hive", "partition_base_dir": str(origin.path)}
@@ -73,7 +70,7 @@ def folder_dataset(origin: Origin, files: list[str] | None = None) -> tuple[data
         try:
             schema = pa.unify_schemas([schema, schemas[-1]], promote_options="permissive")
         except pa.ArrowException as error:
-            raise ReadError(f"{fragment.path}: {error}. Write the column in one type in all files.") from None
+            raise ReadError(f"{fragment.path}: {error}. Write the column with one type in all files.") from None
     schema = pa.unify_schemas([schema, first.schema], promote_options="permissive")
     partial = [name for name in schema.names if 0 < sum(name in one.names for one in schemas) < len(schemas)]
     notes = [f"folder: {len(files):,} Parquet files"]
@@ -86,17 +83,17 @@ def parquet_files(origin: Origin) -> list[str]:
     """The Parquet files of a folder and its subfolders."""
     assert origin.path is not None
     files = sorted(path for path in origin.path.rglob("*") if path.is_file() and not path.name.startswith(("_", ".")))
-    parquet = [str(path) for path in files if path.suffix.lower() in (".parquet", ".pq")]
+    parquet = [str(path) for path in files if path.suffix.lower() in PARQUET_NAMES]
     if parquet:
         return parquet
     if any(path.suffix.lower() in SUFFIXES for path in files):
-        raise ReadError(f"{origin.name}: is a folder of images, which addml detect, fit and score take, and no table.")
+        raise ReadError(f"{origin.name}: is a folder of images, not a table. Pass it to addml detect, fit or score.")
     held = kinds_of(path.name for path in files) or "nothing"
     raise ReadError(f"{origin.name}: is a folder without Parquet files or images (it holds: {held}). Name one file.")
 
 
 def readable(columns: Sequence[str] | None, names: Sequence[str]) -> list[str] | None:
-    """The columns for Arrow to read; all where names repeat or columns are parts of nested ones."""
+    """The columns for Arrow to read; None (all) if names repeat or columns are parts of nested ones."""
     if columns is None or len(set(names)) < len(names) or not set(columns) <= set(names):
         return None
     return list(columns)
@@ -104,7 +101,7 @@ def readable(columns: Sequence[str] | None, names: Sequence[str]) -> list[str] |
 
 @contextmanager
 def reading(source: str, kind: str = "Parquet") -> Iterator[None]:
-    """Name the source and the remedy where Arrow cannot read it."""
+    """Turn Arrow's errors into a ReadError that names the source."""
     try:
         yield
     except (pa.ArrowException, OSError) as error:
@@ -113,7 +110,7 @@ def reading(source: str, kind: str = "Parquet") -> Iterator[None]:
         ) from error
 
 
-# Arrays: X becomes the columns x0, x1, ..., labels beside it a column only if asked for -----------------------
+# Arrays: X becomes the columns x0, x1, ... -----------------------------------------------------------------------
 FEATURES = "X"
 LABELS = (
     *("y", "label", "labels", "target", "targets", "class", "classes"),
@@ -122,16 +119,14 @@ LABELS = (
 
 
 def read_arrays(origin: Origin, kind: str, key: str | None, asked: Collection[str]) -> tuple[pa.Table, list[str]]:
-    """The table of an .npz, .npy or MATLAB file (of version 4 to 7), with the labels that are asked for by name."""
+    """The table of an .npz, .npy or MATLAB file (version 4 to 7), with the label arrays in `asked`."""
     try:
         with origin.open_seekable() as stream:
             arrays = _arrays(stream, kind)
-    except NotImplementedError as error:
-        raise ReadError(f"{origin.name}: is a MATLAB 7.3 (HDF5) file. Save it with save(..., '-v7').") from error
     except Exception as error:  # a damaged file may raise anything
         problem = f"the array file is damaged or cut short ({error}). Copy or save it again."
         if "pickle" in str(error):
-            problem = "holds pickled Python objects, which are refused: reading them can run any code. Save arrays."
+            problem = "holds pickled Python objects, refused because reading them can run any code. Save arrays."
         raise ReadError(f"{origin.name}: {problem}") from error
     return _table(arrays, key, asked, origin.name)
 
@@ -163,7 +158,7 @@ def _table(
             columns[name] = label.reshape(rows)
             notes.append(f"labels: array {name}, as column {name}")
         elif name not in asked and name.lower() in LABELS:
-            notes.append(f"left out, being labels: array {name} (--label {name} evaluates by it)")
+            notes.append(f"labels left out: array {name} (--label {name} evaluates by it)")
     if unread := [name for name in others if name not in asked and name.lower() not in LABELS]:
         notes.append(f"not read: {', '.join(unread)}")
     return pa.table({name: pa.array(values) for name, values in columns.items()}), notes
@@ -175,31 +170,31 @@ def _chosen_key(arrays: Mapping[str, Any], key: str | None, source: str) -> str:
     if key is not None or FEATURES in arrays:
         return key or FEATURES
     matrices = [name for name, array in arrays.items() if getattr(array, "ndim", 0) == 2]
-    # MATLAB knows no arrays of one axis: labels have one column
+    # MATLAB has no one-dimensional arrays: its labels are matrices with one column or row.
     tables = [name for name in matrices if name.lower() not in LABELS or 1 not in arrays[name].shape]
     if len(tables) == 1:
         return tables[0]
     shapes = ", ".join(f"{name} {getattr(array, 'shape', '')}" for name, array in arrays.items()) or "nothing"
-    raise ReadError(f"{source}: has no array X (rows, columns). Say which part is the table; it has: {shapes}.")
+    raise ReadError(f"{source}: has no array X (rows, columns). Choose one with --sheet (part=...). It has: {shapes}.")
 
 
 def _columns(values: Any, name: str, source: str) -> tuple[dict[str, np.ndarray[Any, Any]], list[str]]:
     notes = []
     if hasattr(values, "toarray"):
-        values, notes = values.toarray(), ["sparse matrix: written out in full"]
+        values, notes = values.toarray(), ["sparse matrix: converted to a dense one"]
     array = np.asarray(values)
     if array.dtype.names:
         return {field: _native(array[field], field, source) for field in array.dtype.names}, notes
     if array.ndim == 1:
         array = array[:, None]
     if array.ndim != 2 or array.size == 0:
-        raise ReadError(f"{source}: array {name} has shape {array.shape}; a table needs (rows, columns), both over 0.")
+        raise ReadError(f"{source}: array {name} has shape {array.shape}; a table needs (rows, columns), not empty.")
     turned = np.ascontiguousarray(_native(array, name, source).T)
     return dict(zip(numbered_names(len(turned)), turned, strict=True)), notes
 
 
 def _native(array: np.ndarray[Any, Any], name: str, source: str) -> np.ndarray[Any, Any]:
-    """The array in this machine's byte order and in a type that Arrow computes with."""
+    """The array in native byte order and in a type that Arrow supports."""
     if array.dtype.kind not in "biufUSmM":
         raise ReadError(f"{source}: array {name} holds {array.dtype} values; a table needs numbers or text.")
     if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):

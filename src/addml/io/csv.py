@@ -1,4 +1,4 @@
-"""Delimited text through Arrow's reader, whole or in batches; read again where its first rows misled."""
+"""CSV through Arrow's reader, whole or in batches; if its first rows misled, it is read again."""
 
 from __future__ import annotations
 
@@ -17,12 +17,11 @@ from pyarrow import csv
 
 from addml import arrow
 from addml.arrow import DAY_FIRST, MISSING_MARKERS, MONTH_FIRST, PER_DAY, NumberFormat, first_of
-from addml.io.csv_dialect import SAMPLE_BYTES, CsvRow, Dialect, csv_rows
-from addml.io.source import Origin, ReadError
+from addml.io.csv_dialect import CsvRow, Dialect, csv_rows
+from addml.io.source import LARGEST_BLOCK, SAMPLE_BYTES, Origin, ReadError
 from addml.io.values import check_columns
 from addml.text import counted, listed, shortened
 
-LARGEST_BLOCK = 1 << 30
 STREAM_BLOCK_BYTES = 1 << 22
 UTF8 = ("utf-8", "utf-8-sig")
 NEXT_ENCODING = {"utf-8": "cp1252", "utf-8-sig": "cp1252", "cp1252": "latin-1"}  # the last takes any byte
@@ -33,40 +32,41 @@ DATE_NAMES = {"iso": "year first", DAY_FIRST: DAY_FIRST, MONTH_FIRST: MONTH_FIRS
 def read_csv_table(
     origin: Origin, dialect: Dialect, notes: list[str], columns: Sequence[str] | None
 ) -> tuple[pa.Table, list[str]]:
-    """The table, and the notes with those on what only reading all of it tells."""
+    """The table, and `notes` with those that need all rows."""
     dialect = replace(dialect, columns=check_columns(columns, dialect.names, origin.name))
     while True:
         try:
             with origin.open() as stream:
                 table = csv.read_csv(stream, *_options(dialect))
             _refuse_binary(table)
+            break
         except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
             dialect = _amended(origin, dialect, error, notes)
-        else:
-            _check_last_row(origin, dialect, table)
-            missing = {name: table[name].null_count for name in table.column_names if table[name].null_count}
-            table = _with_values(table, dialect, notes)
-            if missing:
-                shown = listed([f"{name} {count:,}" for name, count in missing.items()], 8)
-                cells = counted(sum(missing.values()), "cell")
-                notes.append(f"missing values: {cells}, empty or marked (NA, NaN, null, n/a, None, ?, -): {shown}")
-            return table, notes
+    _check_last_row(origin, dialect, table)
+    missing = {name: table[name].null_count for name in table.column_names if table[name].null_count}
+    table = _with_values(table, dialect, notes)
+    if missing:
+        shown = listed([f"{name} {count:,}" for name, count in missing.items()], 8)
+        cells = counted(sum(missing.values()), "cell")
+        notes.append(f"missing values: {cells}, empty or marked (NA, NaN, null, n/a, None, ?, -): {shown}")
+    return table, notes
 
 
 def csv_batches(
     origin: Origin, dialect: Dialect, notes: list[str], found: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The table a few megabytes at a time, columns outside the schema as text; typed by the first batch without one.
+    """The table, a few megabytes at a time.
 
-    Dates come as text, unless the schema has dates where the file has another form than ISO 8601. Columns of numbers
-    are text from the batch on that holds the first text among them, with a decimal point whatever the file has: they
-    are added to `found`. Without that list a text among numbers is an error, except in columns known to be loose.
+    Types come from the schema, and columns outside it are text; without a schema, the first batch decides. Dates stay
+    text unless the schema has dates and the file does not write them in ISO 8601. A number column turns into text at
+    the first batch with a text in it, its numbers written with a decimal point, and is added to `found`. If `found` is
+    None, a text in a number column is an error, except in the dialect's loose columns.
     """
     done = 0
     dialect = replace(dialect, block_bytes=max(dialect.block_bytes, STREAM_BLOCK_BYTES))
     while True:
         try:
-            left = done  # rows that an earlier attempt has given
+            left = done  # rows that an earlier attempt has yielded
             for batch in _stream(origin, dialect):
                 rest = batch.slice(min(left, batch.num_rows))
                 left -= batch.num_rows - rest.num_rows
@@ -94,7 +94,6 @@ def _stream(origin: Origin, dialect: Dialect) -> Iterator[pa.RecordBatch]:
 
 
 def _options(dialect: Dialect) -> tuple[Any, ...]:
-    writing = dialect.writing
     read = csv.ReadOptions(
         column_names=list(dialect.names),
         skip_rows=dialect.skip_lines,
@@ -102,11 +101,11 @@ def _options(dialect: Dialect) -> tuple[Any, ...]:
         encoding="utf8" if dialect.encoding in UTF8 else dialect.encoding,
     )
     parse = csv.ParseOptions(
-        delimiter=writing.delimiter,
-        quote_char=writing.quote or False,
-        escape_char=writing.escape or False,
-        newlines_in_values=True,  # or Arrow silently drops the rest of a block that ends within quotes
-        ignore_empty_lines=len(dialect.names) > 1,  # in a single column an empty line is a missing value
+        delimiter=dialect.format.delimiter,
+        quote_char=dialect.format.quote or False,
+        escape_char=dialect.format.escape or False,
+        newlines_in_values=True,  # otherwise Arrow drops the rest of a block that ends inside quotes
+        ignore_empty_lines=len(dialect.names) > 1,  # with one column, an empty line is a missing value
     )
     convert = csv.ConvertOptions(
         null_values=list(MISSING_MARKERS),
@@ -119,7 +118,7 @@ def _options(dialect: Dialect) -> tuple[Any, ...]:
 
 
 def _column_types(dialect: Dialect) -> dict[str, pa.DataType]:
-    """Times are read as text: Arrow takes only ISO 8601, and not with zones in some rows alone."""
+    """Times are read as text: Arrow parses only ISO 8601, and not where only some rows have a time zone."""
     raw, schema = (*dialect.numbers, *dialect.dates, *dialect.loose), dialect.schema
     if schema is None:
         return dict.fromkeys((*dialect.texts, *raw), pa.string())
@@ -129,12 +128,12 @@ def _column_types(dialect: Dialect) -> dict[str, pa.DataType]:
 
 
 def _amended(origin: Origin, dialect: Dialect, error: Exception, notes: list[str]) -> Dialect:
-    """The dialect with which to try again, or the error to raise."""
+    """The dialect for another attempt; raises if there is none."""
     text = str(error)
     if "straddling" in text and dialect.block_bytes < LARGEST_BLOCK and not unclosed_quote(origin, dialect):
         return replace(dialect, block_bytes=dialect.block_bytes * 8)
     undecoded = isinstance(error, UnicodeDecodeError) or "invalid UTF8" in text
-    is_certain = dialect.encoding in UTF8 and not origin.head(SAMPLE_BYTES).isascii()  # letters or a mark say so
+    is_certain = dialect.encoding in UTF8 and not origin.head(SAMPLE_BYTES).isascii()  # valid non-ASCII text was seen
     if undecoded and dialect.encoding in NEXT_ENCODING and not (is_certain or dialect.encoding_is_given):
         encoding = NEXT_ENCODING[dialect.encoding]
         notes.append(f"encoding: not {dialect.encoding} throughout, so read as {encoding}")
@@ -143,22 +142,22 @@ def _amended(origin: Origin, dialect: Dialect, error: Exception, notes: list[str
 
 
 def _refuse_binary(table: pa.Table | pa.RecordBatch) -> None:
-    """Arrow gives a column that is not UTF-8 as binary instead of failing."""
+    """Raise for columns that are not UTF-8, which Arrow returns as binary."""
     if any(pa.types.is_binary(field.type) for field in table.schema):
         raise pa.ArrowInvalid("invalid UTF8 data")
 
 
 def _check_last_row(origin: Origin, dialect: Dialect, table: pa.Table | pa.RecordBatch) -> None:
-    """A line end in the last row may be a quote that was never closed."""
+    """Raise for an unclosed quote: it puts line ends into the last row."""
     last = table.slice(max(0, table.num_rows - 1)).to_pylist()
     has_line_end = any(isinstance(value, str) and re.search(r"[\r\n]", value) for row in last for value in row.values())
     if has_line_end and (error := unclosed_quote(origin, dialect)) is not None:
         raise error
 
 
-# Values that Arrow takes for text ---------------------------------------------------------------------------
+# Numbers and dates that Arrow reads as text ---------------------------------------------------------------------------
 def _with_values(table: pa.Table, dialect: Dialect, notes: list[str]) -> pa.Table:
-    """The table with its numbers and dates, each column decided by all its values."""
+    """The table with its text columns of numbers or dates parsed; a column with any other text stays text."""
     for place, name in enumerate(table.column_names):
         found = note = None
         if name in dialect.numbers:
@@ -180,7 +179,7 @@ def _with_values(table: pa.Table, dialect: Dialect, notes: list[str]) -> pa.Tabl
 
 
 def _dates(column: pa.Array, day_first: bool) -> tuple[pa.Array | None, str | None]:
-    """The dates of a text column and how they are written; None when some cell is none, or has a time zone."""
+    """The dates of a text column and their format; None if a cell is not a date or has a time zone."""
     distinct = column.drop_null().value_counts()
     values, counts = distinct.field("values"), np.asarray(distinct.field("counts"))
     found = arrow.date_format(values, counts, day_first) if len(values) else None
@@ -197,7 +196,7 @@ def _timestamps(days: np.ndarray) -> pa.Array:
 
 
 def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
-    """The batch with the numbers and dates that Arrow takes for text, unless the schema has them as text."""
+    """The batch with its text columns of numbers or dates parsed, unless the schema has them as text."""
     schema = dialect.schema
     for name in dict.fromkeys((*dialect.numbers, *dialect.loose, *dialect.dates)):
         kind = pa.string() if name in dialect.dates else pa.float64()
@@ -205,43 +204,43 @@ def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
             kind = schema.field(name).type if name in schema.names else pa.string()
         if name not in batch.schema.names or pa.types.is_string(kind):
             continue
-        written = dialect.numbers.get(name, NumberFormat(decimal=dialect.decimal))
+        style = dialect.numbers.get(name, NumberFormat(decimal=dialect.decimal))
         texts, column = batch[name], dialect.names.index(name)
         if name in dialect.loose:
-            values = _with_points(texts, written)
+            values = _with_points(texts, style)
         elif name in dialect.dates:
             days = arrow.parse_dates(texts, dialect.dates[name], None)
             _refuse_others(np.isnan(days) & ~np.asarray(texts.is_null()), texts, column, "timestamp")
             values = _timestamps(days)
         else:
-            numbers, wrong = arrow.parse_numbers(texts, written)
+            numbers, wrong = arrow.parse_numbers(texts, style)
             _refuse_others(wrong, texts, column, "double")
             values = pa.array(numbers, from_pandas=True).cast(kind)
         batch = batch.set_column(batch.schema.get_field_index(name), name, values)
     return batch
 
 
-def _with_points(column: pa.Array, written: NumberFormat) -> pa.Array:
-    """The texts of a column, its numbers written with a decimal point and nothing between thousands."""
+def _with_points(column: pa.Array, style: NumberFormat) -> pa.Array:
+    """The texts, numbers among them rewritten with a decimal point and without thousands separators."""
     text = pc.utf8_trim_whitespace(column)
-    is_number = arrow.are_numbers(text, written)
-    return pc.if_else(is_number, arrow.plain_digits(pc.if_else(is_number, text, None), written), text)
+    is_number = arrow.are_numbers(text, style)
+    return pc.if_else(is_number, arrow.plain_digits(pc.if_else(is_number, text, None), style), text)
 
 
 def _refuse_others(wrong: np.ndarray, texts: pa.Array, column: int, kind: str) -> None:
-    """An error in the words of Arrow, from which the one with the line is made."""
+    """Raise the error that Arrow would; `explained` adds the line to it."""
     if (row := first_of(wrong)) is not None:
         raise pa.ArrowInvalid(f"CSV column #{column}: conversion error to {kind}: invalid value '{texts[row]}'")
 
 
-# Which line is wrong: the text is read again slowly after Arrow's reader has failed --------------------------
+# Which line is wrong: after an error, the text is read again by Python's slower reader -----------------------
 CONVERSION = re.compile(r"CSV column #(\d+): .*?conversion error to (\w+)[^:]*: invalid value '(.*)'", re.DOTALL)
 TYPE_NAMES = {"double": "a number", "timestamp": "a date", "bool": "true or false"}
 SENTINEL = "a line after the last"
 
 
 def explained(origin: Origin, dialect: Dialect, error: Exception) -> ReadError:
-    """The error to raise instead of Arrow's, with file, line and remedy."""
+    """The error to raise instead of Arrow's, with line and remedy."""
     if isinstance(error, OSError):
         return origin.unreadable(error)
     try:
@@ -257,15 +256,14 @@ def explained(origin: Origin, dialect: Dialect, error: Exception) -> ReadError:
 
 
 def unclosed_quote(origin: Origin, dialect: Dialect) -> ReadError | None:
-    """The error for a quote that is opened and never closed, which makes one cell of all the rest."""
+    """The error for a quote that is never closed, or None."""
     with _text(origin, dialect) as stream:
-        last = deque(csv_rows(chain(stream, [SENTINEL]), dialect.writing), maxlen=1)[0]
+        last = deque(csv_rows(chain(stream, [SENTINEL]), dialect.format), maxlen=1)[0]
     if last.cells == [SENTINEL]:
         return None
     return ReadError(
-        f"{origin.name}, line {last.first + dialect.skip_lines}: a quote ({dialect.writing.quote}) is opened and "
-        "never closed, so that all lines after it would be one cell. Close the quote, or double it if it belongs to "
-        "the text."
+        f"{origin.name}, line {last.first + dialect.skip_lines}: a quote ({dialect.format.quote}) is opened and "
+        "never closed, so the rest of the file would be one cell. Close it, or double it if it is part of the text."
     )
 
 
@@ -277,10 +275,10 @@ def _ragged(origin: Origin, dialect: Dialect) -> ReadError | None:
     amount = "too few" if len(bad.cells) < width else "too many"
     remedy = ", or quote the cell that holds the delimiter" if len(bad.cells) > width else ""
     if width == 1:
-        remedy = ", or take out what stands above the table"
+        remedy = ", or remove the lines above the table"
     return ReadError(
         f"{origin.name}, line {bad.first}: {amount} fields, {len(bad.cells)} where {width} are expected: "
-        f"{shortened(dialect.writing.delimiter.join(bad.cells), 80)!r}. Correct the line{remedy}."
+        f"{shortened(dialect.format.delimiter.join(bad.cells), 80)!r}. Correct the line{remedy}."
     )
 
 
@@ -303,20 +301,20 @@ def _undecodable(origin: Origin, dialect: Dialect) -> ReadError:
             except UnicodeDecodeError as error:
                 return ReadError(
                     f"{origin.name}, line {number}: byte {line[error.start]:#04x} is not {dialect.encoding}. "
-                    "Give the encoding that the file has, such as cp1252 or latin-1."
+                    "Set the file's encoding, such as cp1252 or latin-1."
                 )
-    return ReadError(f"{origin.name}: is not {dialect.encoding} throughout. Give the encoding that it has.")
+    return ReadError(f"{origin.name}: is not {dialect.encoding} throughout. Set the file's encoding.")
 
 
 def _body(origin: Origin, dialect: Dialect) -> Iterator[CsvRow]:
     with _text(origin, dialect) as stream:
-        for row in csv_rows(stream, dialect.writing):
+        for row in csv_rows(stream, dialect.format):
             yield row._replace(first=row.first + dialect.skip_lines)
 
 
 def _text(origin: Origin, dialect: Dialect) -> io.TextIOWrapper:
     """The text below the header."""
-    stream = io.TextIOWrapper(io.BufferedReader(origin.open()), encoding=dialect.encoding, errors="replace", newline="")
+    stream = origin.open_text(dialect.encoding, newline="")
     for _ in range(dialect.skip_lines):
         stream.readline()
     return stream

@@ -1,11 +1,11 @@
-"""How a delimited text is written, found out from its first rows."""
+"""The dialect of a CSV, detected from its first rows."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from addml import arrow
 from addml.arrow import DAY_FIRST, MONTH_FIRST, NumberFormat
-from addml.io.source import NoRowsError, Origin, ReadError, decode_start, encoding_of
+from addml.io.source import LARGEST_BLOCK, SAMPLE_BYTES, NoRowsError, Origin, ReadError, decoded
 from addml.io.values import (
     AGREEMENT,
     DATE_LIKE,
@@ -30,16 +30,14 @@ from addml.io.values import (
 )
 from addml.text import counted, listed
 
-SAMPLE_BYTES = 1 << 18
-SAMPLE_LIMIT = 1 << 26  # a sample grows to this to hold a few rows of a very wide file
+SAMPLE_LIMIT = 1 << 26  # for files so wide that a smaller sample holds no three lines
 SAMPLE_ROWS = 200
-WRITING_ROWS = 60
+FORMAT_ROWS = 60
 BLOCK_BYTES = 1 << 21
-LONGEST_CELL = 1 << 30
 DELIMITERS = ",;\t|"
-NO_DELIMITER = "\x1f"  # stands in no text, so that all of a line is one cell
+NO_DELIMITER = "\x1f"  # occurs in no text, so a line is one cell
 DELIMITER_NAMES = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "space", NO_DELIMITER: "none"}
-SEPARATOR_LINE = re.compile(r"sep=(.)(\r\n|\r|\n)", re.IGNORECASE)  # as Excel writes and understands it
+SEPARATOR_LINE = re.compile(r"sep=(.)(\r\n|\r|\n)", re.IGNORECASE)  # Excel writes and reads it
 EDGES = r"(^|[,;\t|\r\n]){}(?=[,;\t|\r\n]|$)"
 SINGLE_QUOTED = re.compile(EDGES.format(r"'(?:[^'\r\n]|'')*'"))
 DOUBLE_QUOTED = re.compile(EDGES.format(r'"(?:[^"\\]|""|\\.)*"'), re.DOTALL)
@@ -47,27 +45,27 @@ DOUBLE_QUOTED = re.compile(EDGES.format(r'"(?:[^"\\]|""|\\.)*"'), re.DOTALL)
 PLAIN_NUMBER = re.compile(r"[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 COMMA_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+),\d+([eE][+-]?\d+)?")
 POINT_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?")
-EITHER_NUMBER = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")  # 1,234: one and a bit, or over a thousand
-HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")  # which Arrow takes for a whole number, and for no other
+EITHER_NUMBER = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")  # 1,234 is either about one or over a thousand
+HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")  # Arrow reads these as integers, and only these
 ZONED_DATE = re.compile(r"\d{4}-\d{2}-\d{2}[ T].*(?:Z|[+-]\d{2}(?::?\d{2})?)")
 
 
 @dataclass(frozen=True)
 class CsvHints:
-    """What the caller already knows of a delimited text; None is found out."""
+    """How to read a CSV; None means auto-detected."""
 
     delimiter: str | None = None
     header: bool | None = None
     encoding: str | None = None
     decimal: str | None = None
     skip_rows: int | None = None  # lines above the table
-    columns: tuple[str, ...] = ()  # names of columns that must be there, which tell a header
-    texts: tuple[str, ...] = ()  # columns to keep as they are written
-    codes: bool = True  # whether columns of digits with zeros or 0x before them stay as they are written
+    columns: Sequence[str] | None = None  # required columns; a row with their names is the header
+    texts: Sequence[str] = ()  # columns to keep as text
+    codes: bool = True  # whether digits with leading zeros or 0x stay text
 
 
 @dataclass(frozen=True)
-class Writing:
+class CsvFormat:
     """How cells are delimited and quoted."""
 
     delimiter: str
@@ -76,7 +74,7 @@ class Writing:
 
 
 class CsvRow(NamedTuple):
-    """A row, with the numbers of the lines it begins and ends on."""
+    """A row, with the numbers of its first and last line."""
 
     cells: list[str]
     first: int
@@ -85,44 +83,41 @@ class CsvRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Dialect:
-    """All that is needed to read a delimited text."""
+    """All that is needed to read a CSV."""
 
-    writing: Writing
+    format: CsvFormat
     encoding: str
     names: tuple[str, ...]
     skip_lines: int
     decimal: str = "."
-    numbers: Mapping[str, NumberFormat] = field(default_factory=dict)  # of columns that Arrow takes for text
-    dates: Mapping[str, str] = field(default_factory=dict)  # their forms, likewise
+    numbers: Mapping[str, NumberFormat] = field(default_factory=dict)  # of number columns that Arrow reads as text
+    dates: Mapping[str, str] = field(default_factory=dict)  # the form of date columns that Arrow reads as text
     texts: tuple[str, ...] = ()
-    loose: tuple[str, ...] = ()  # columns of numbers with texts among them, read as text
+    loose: tuple[str, ...] = ()  # number columns with texts in them, read as text
     encoding_is_given: bool = False
     block_bytes: int = BLOCK_BYTES
-    columns: list[str] | None = None  # to be read, None for all
-    schema: pa.Schema | None = None  # in whose types to read, as text what it does not have
+    columns: list[str] | None = None  # the columns to read; None: all
+    schema: pa.Schema | None = None  # the types to read; columns outside it are text
 
 
 def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
-    """The dialect of a delimited text, and notes on it."""
+    """The dialect of a CSV, and notes on it."""
     sample, whole = _sample(origin)
-    encoding, encoding_name = hints.encoding, f"{hints.encoding}, as given"
-    if encoding is None:
-        encoding, encoding_name = encoding_of(sample, origin.name)
-    text = decode_start(sample, encoding, origin.name)
+    text, encoding, encoding_name = decoded(sample, origin.name, hints.encoding)
     separator = SEPARATOR_LINE.match(text)
     skipped = int(separator is not None) + (hints.skip_rows or 0)
     text = "".join(islice(io.StringIO(text, newline=""), skipped, None))
     if not text.strip():
-        raise NoRowsError(f"{origin.name}: is empty: it holds no rows, only blank lines.")
-    writing = _find_writing(text, whole, hints.delimiter or (separator[1] if separator else None), origin.name)
-    found = sample_rows(text, whole, writing)
+        raise NoRowsError(f"{origin.name}: is empty: it has only blank lines.")
+    form = _detect_format(text, whole, hints.delimiter or (separator[1] if separator else None), origin.name)
+    found = sample_rows(text, whole, form)
     start, named = _find_table([row.cells for row in found], hints)
     rows, first = [row.cells for row in found[start:]], found[start]
     if named and len(rows) == 1 and whole:
         raise NoRowsError(f"{origin.name}: holds a header and no rows: {listed(rows[0], 8)}.")
     names, renamed = _names(rows) if named else (numbered_names(len(rows[0])), [])
     dialect = Dialect(
-        writing,
+        form,
         encoding,
         tuple(names),
         skip_lines=skipped + (first.last if named else first.first - 1),
@@ -130,7 +125,7 @@ def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
         block_bytes=max(BLOCK_BYTES, 4 * max(map(len, text.splitlines()))),
         texts=tuple(name for name in names if name in hints.texts),
     )
-    notes = [*_writing_notes(writing), f"encoding: {encoding_name}"]
+    notes = [*_format_notes(form), f"encoding: {encoding_name}"]
     if start:
         notes.append(f"above the table: {counted(first.first - 1, 'line')} not read (--skip-rows 0 reads them)")
     called = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
@@ -140,7 +135,7 @@ def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
 
 
 def _sample(origin: Origin) -> tuple[bytes, bool]:
-    """The first bytes of a file, and whether they are all of it."""
+    """The first bytes of a file, and whether they are the whole file."""
     size = SAMPLE_BYTES
     raw = origin.head(size)
     while raw.count(b"\n") + raw.count(b"\r") < 3 and len(raw) == size and size < SAMPLE_LIMIT:
@@ -150,9 +145,9 @@ def _sample(origin: Origin) -> tuple[bytes, bool]:
 
 
 def _find_table(rows: list[list[str]], hints: CsvHints) -> tuple[int, bool]:
-    """How many rows stand above the table, and whether it has a header."""
+    """The number of rows above the table, and whether it has a header."""
     places = range(1 if hints.skip_rows is not None else min(len(rows), MOST_ABOVE))
-    wanted = set(hints.columns)
+    wanted = set(hints.columns or ())
     named = (place for place in places if wanted and wanted <= {cell.strip() for cell in rows[place]})
     if hints.header is not False and (place := next(named, None)) is not None:
         return place, True
@@ -163,26 +158,26 @@ def _find_table(rows: list[list[str]], hints: CsvHints) -> tuple[int, bool]:
 
 
 def _names(rows: list[list[str]]) -> tuple[list[str], list[str]]:
-    """The names in the first row, made unique, and what was changed."""
+    """The names in the first row, made unique, and notes on the changes."""
     first, body = rows[0], rows[1:]
     width, agreeing = usual_width(body)
     if agreeing == len(body) > 0 and len(first) + 1 == width > 2 and len({row[0] for row in body}) == len(body):
         names, renamed = unique_names(["", *first])
         return names, ["header: one name short, as R writes row names: they are in the column x0", *renamed[1:]]
-    if len(first) == width + 1 and not first[-1].strip():  # a delimiter at the end of the header alone
+    if len(first) == width + 1 and not first[-1].strip():  # only the header ends in a delimiter
         first = first[:-1]
     return unique_names(first)
 
 
-def csv_rows(lines: Iterable[str], writing: Writing) -> Iterator[CsvRow]:
+def csv_rows(lines: Iterable[str], form: CsvFormat) -> Iterator[CsvRow]:
     """The rows that are not blank."""
-    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_CELL))
+    csv.field_size_limit(max(csv.field_size_limit(), LARGEST_BLOCK))
     reader = csv.reader(
         lines,
-        delimiter=writing.delimiter,
-        quotechar=writing.quote,
-        quoting=csv.QUOTE_NONE if writing.quote is None else csv.QUOTE_MINIMAL,
-        escapechar=writing.escape,
+        delimiter=form.delimiter,
+        quotechar=form.quote,
+        quoting=csv.QUOTE_NONE if form.quote is None else csv.QUOTE_MINIMAL,
+        escapechar=form.escape,
     )
     before = 0
     for cells in reader:
@@ -191,63 +186,73 @@ def csv_rows(lines: Iterable[str], writing: Writing) -> Iterator[CsvRow]:
         before = reader.line_num
 
 
-def sample_rows(text: str, whole: bool, writing: Writing, limit: int = SAMPLE_ROWS) -> list[CsvRow]:
-    """The first rows of the sample, without a last one that was cut."""
-    rows = list(islice(csv_rows(io.StringIO(text, newline=""), writing), limit + 1))
+def sample_rows(text: str, whole: bool, form: CsvFormat, limit: int = SAMPLE_ROWS) -> list[CsvRow]:
+    """The first rows of the sample, without a last one that may be cut off."""
+    rows = list(islice(csv_rows(io.StringIO(text, newline=""), form), limit + 1))
     return rows if whole and len(rows) <= limit else rows[:-1] or rows
 
 
 # Delimiter and quotes ---------------------------------------------------------------------------------------
-def _find_writing(text: str, whole: bool, delimiter: str | None, name: str) -> Writing:
-    """How the text is written."""
+def _detect_format(text: str, whole: bool, delimiter: str | None, name: str) -> CsvFormat:
     if delimiter is not None and len(delimiter) != 1:
         raise ReadError(f"{name}: the delimiter must be one character, not {delimiter!r}.")
+    best, rows = _best_format(text, whole, delimiter)
+    if delimiter is not None:
+        return best
+    first, *lines = (best.delimiter.join(row) for row in rows)
+    if lines and "," not in first and all(map(PLAIN_NUMBER.fullmatch, filter(None, lines))):
+        return CsvFormat(NO_DELIMITER)  # one column of numbers with decimal commas
+    table = rows[table_start(rows) :]
+    width, agreeing = _table_width(table, best.delimiter)
+    if width > 1 and (agreeing >= AGREEMENT * len(table) or len(rows[0]) > 1):
+        return best
+    _refuse_aligned(text, name)
+    return CsvFormat(",")
 
-    def first_cells(text: str, writing: Writing) -> list[list[str]]:
-        return [row.cells for row in sample_rows(text, whole, writing, WRITING_ROWS)]
 
-    bare = {  # quoted cells emptied: a delimiter in one is text
+def _best_format(text: str, whole: bool, delimiter: str | None) -> tuple[CsvFormat, list[list[str]]]:
+    """The format in which the rows fit best, and these rows."""
+
+    def rows_in(text: str, form: CsvFormat) -> list[list[str]]:
+        return [row.cells for row in sample_rows(text, whole, form, FORMAT_ROWS)]
+
+    bare = {  # the text without the content of quoted cells
         None: text,
         "'": SINGLE_QUOTED.sub(r"\1''", text),
         '"': DOUBLE_QUOTED.sub(r'\1""', text),
     }
-    parsed = {one: first_cells(text, one) for one in _possible_writings(text, delimiter)}
-    scores = {one: _score(rows, first_cells(bare[one.quote], one), one.delimiter) for one, rows in parsed.items()}
+    parsed = {form: rows_in(text, form) for form in _possible_formats(text, delimiter)}
+    scores = {form: _score(rows, rows_in(bare[form.quote], form), form.delimiter) for form, rows in parsed.items()}
     best = max(parsed, key=scores.__getitem__)
-    first, *lines = (best.delimiter.join(row) for row in parsed[best])
-    if delimiter is None and lines and "," not in first and all(map(PLAIN_NUMBER.fullmatch, filter(None, lines))):
-        return Writing(NO_DELIMITER)  # one column, of numbers with decimal commas
-    table = parsed[best][table_start(parsed[best]) :]
-    width, agreeing = _table_width(table, best.delimiter)
-    is_believable = width > 1 and (agreeing >= AGREEMENT * len(table) or len(parsed[best][0]) > 1)
-    if delimiter is not None or is_believable:
-        return best
+    return best, parsed[best]
+
+
+def _refuse_aligned(text: str, name: str) -> None:
+    """Raise if all rows are numbers separated by several spaces."""
     rows = [line.split() for line in text.splitlines()[1:SAMPLE_ROWS] if line.strip()][:-1]
     width, agreeing = usual_width(rows)
     if width > 1 and agreeing == len(rows) and all(PLAIN_NUMBER.fullmatch(cell) for row in rows for cell in row):
         raise ReadError(
             f"{name}: its columns seem to be separated by several spaces, which is not supported. "
-            f"Write commas instead, as by: sed 's/^ *//; s/  */,/g' {name}"
+            f"Write commas instead: sed 's/^ *//; s/  */,/g' {name}"
         )
-    return Writing(",")
 
 
-def _possible_writings(text: str, delimiter: str | None) -> list[Writing]:
+def _possible_formats(text: str, delimiter: str | None) -> list[CsvFormat]:
     delimiters = [delimiter] if delimiter else [*DELIMITERS, " "]
     is_quoted = delimiter not in (None, *DELIMITERS) or DOUBLE_QUOTED.search(text) is not None
-    quotes: list[str | None] = [None if '"' in text and not is_quoted else '"']  # inches are no quotes
+    quotes: list[str | None] = [None if '"' in text and not is_quoted else '"']  # inch signs are not quotes
     singles = 0 if is_quoted else len(SINGLE_QUOTED.findall(text))
-    if singles:  # of most lines they are quotes, of fewer only where the rows then fit better
+    if singles:  # in most lines: surely quotes; in fewer: only if the rows fit better
         quotes.insert(0 if 2 * singles > len(text.splitlines()) else 1, "'")
     escapes = [None, "\\"] if '\\"' in text else [None]
-    return [Writing(mark, quote, escape) for escape in escapes for quote in quotes for mark in delimiters]
+    return [CsvFormat(mark, quote, escape) for escape in escapes for quote in quotes for mark in delimiters]
 
 
 def _score(rows: list[list[str]], bare: list[list[str]], delimiter: str) -> tuple[bool, float]:
-    """Whether the first row, mostly a header, has as many cells as most rows, which tells more than anything else.
+    """How well a format fits: whether the first row is as wide as most rows, then how uniform the rows are.
 
-    Then how equally many cells the rows have, less those cells that hold another delimiter; `bare` are the rows
-    without what is quoted.
+    Unquoted cells with another delimiter count against it; in `bare` rows, quoted cells are empty.
     """
     width, agreeing = _table_width(rows[table_start(rows) :], delimiter)
     if width < 2:
@@ -259,21 +264,21 @@ def _score(rows: list[list[str]], bare: list[list[str]], delimiter: str) -> tupl
 
 
 def _table_width(rows: list[list[str]], delimiter: str) -> tuple[int, int]:
-    """The commonest number of cells, and how many rows have it; spaces only delimit cells that are mostly numbers."""
+    """As `usual_width`; but spaces are delimiters only between cells that are mostly numbers."""
     width, agreeing = usual_width(rows)
     cells = [cell for row in rows for cell in row]
     numbers = sum(bool(PLAIN_NUMBER.fullmatch(cell)) for cell in cells)
-    short = bool(rows) and len(rows[0]) + 1 == width  # the header of R, which names no column of row names
+    short = bool(rows) and len(rows[0]) + 1 == width  # R writes no name for the column of row names
     is_numeric = agreeing + short == len(rows) and 2 * numbers > len(cells)
     return (width, agreeing) if delimiter != " " or is_numeric else (1, 0)
 
 
 # Cells ------------------------------------------------------------------------------------------------------
 def _with_cells(dialect: Dialect, rows: list[list[str]], hints: CsvHints) -> tuple[Dialect, list[str]]:
-    """The dialect with what the cells tell: decimal mark, codes, numbers and dates that Arrow takes for text."""
+    """Complete the dialect by decimal mark, codes, and the numbers and dates that Arrow reads as text."""
     columns = {name: filled_cells(cells) for name, cells in zip(dialect.names, zip(*rows, strict=True), strict=False)}
     cells = [cell for own in columns.values() for cell in own]
-    decimal = hints.decimal or _decimal_mark(cells, dialect.writing.delimiter)
+    decimal = hints.decimal or _decimal_mark(cells, dialect.format.delimiter)
     codes = [name for name, own in columns.items() if hints.codes and _are_codes(own)]
     zoned = [name for name, own in columns.items() if any(map(ZONED_DATE.fullmatch, own))]
     texts = tuple(dict.fromkeys((*dialect.texts, *codes, *zoned)))
@@ -281,11 +286,11 @@ def _with_cells(dialect: Dialect, rows: list[list[str]], hints: CsvHints) -> tup
     for name, own in columns.items():
         if not own or name in texts:
             continue
-        if (written := _number_format(own, decimal)) is not None:
-            numbers[name] = written
+        if (style := _number_format(own, decimal)) is not None:
+            numbers[name] = style
         elif (form := _date_form(own, decimal)) is not None:
             dates[name] = form
-    notes = [f"codes: {listed(codes, 5)}, digits with zeros or 0x before them, so read as text"] if codes else []
+    notes = [f"codes: {listed(codes, 5)}, digits with leading zeros or 0x, read as text"] if codes else []
     notes += ["decimal mark: comma"] if decimal == "," else []
     for name, one in list(numbers.items())[:5]:
         between = f"{one.thousands!r} between thousands, " if one.thousands else ""
@@ -294,14 +299,14 @@ def _with_cells(dialect: Dialect, rows: list[list[str]], hints: CsvHints) -> tup
 
 
 def _are_codes(cells: list[str]) -> bool:
-    """Whether the cells are digits with zeros or 0x before them, which mean something, as 00501 and 0x1F."""
+    """Whether the cells are codes such as 00501 or 0x1F, whose prefix matters."""
     if all(map(HEXADECIMAL.fullmatch, cells)):
         return bool(cells)
     return any(cell[0] == "0" for cell in cells) and arrow.are_codes(pa.array(cells, pa.string()))
 
 
 def _decimal_mark(cells: Iterable[str], delimiter: str) -> str:
-    """The decimal mark of most numbers; 1,234 alone is one and a bit only where commas delimit no cells."""
+    """The decimal mark of most numbers; if all are like 1,234, a comma unless commas delimit cells."""
     commas = points = unclear = 0
     for cell in cells:
         if EITHER_NUMBER.fullmatch(cell):
@@ -315,7 +320,7 @@ def _decimal_mark(cells: Iterable[str], delimiter: str) -> str:
 
 
 def _number_format(cells: list[str], decimal: str) -> NumberFormat | None:
-    """How a column of numbers is written if Arrow would take it for text, and else None."""
+    """The format of a number column that Arrow would read as text, else None."""
     plain = re.compile(NumberFormat(decimal=decimal).digits)
     if not re.search(r"[\d)-]$", cells[0]) or all(map(plain.match, cells)):
         return None
@@ -324,17 +329,17 @@ def _number_format(cells: list[str], decimal: str) -> NumberFormat | None:
 
 
 def _date_form(cells: list[str], decimal: str) -> str | None:
-    """How a column of dates is written if Arrow would take it for text, and else None."""
+    """The form of a date column that Arrow would read as text, else None."""
     if not DATE_LIKE.fullmatch(cells[0]) or all(map(ISO_DATE.fullmatch, cells)):
         return None
     found = arrow.date_format(pa.array(cells, pa.string()), np.ones(len(cells)), day_first=decimal == ",")
     return found.form if found is not None and found.form in ("iso", DAY_FIRST, MONTH_FIRST) else None
 
 
-def _writing_notes(writing: Writing) -> list[str]:
-    notes = [f"delimiter: {DELIMITER_NAMES.get(writing.delimiter, repr(writing.delimiter))}"]
-    if writing.quote != '"':
-        notes.append("quotes: single" if writing.quote else "quotes: none, they are part of the text")
-    if writing.escape:
+def _format_notes(form: CsvFormat) -> list[str]:
+    notes = [f"delimiter: {DELIMITER_NAMES.get(form.delimiter, repr(form.delimiter))}"]
+    if form.quote != '"':
+        notes.append("quotes: single" if form.quote else "quotes: none, they are part of the text")
+    if form.escape:
         notes.append("quotes inside cells: escaped by a backslash")
     return notes

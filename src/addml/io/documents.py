@@ -1,8 +1,7 @@
-"""JSON, Excel workbooks and databases, whose rows come as Python values."""
+"""Tables from JSON, Excel workbooks and databases."""
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import warnings
@@ -15,11 +14,12 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from addml.io.source import (
+    LARGEST_BLOCK,
+    SAMPLE_BYTES,
     NoRowsError,
     Origin,
     ReadError,
-    decode_start,
-    encoding_of,
+    decoded,
     is_remote,
     library,
     no_such_file,
@@ -30,44 +30,30 @@ from addml.text import counted, did_you_mean, listed, without_password
 Rows = list[dict[str, Any]]
 
 BLOCK_BYTES = 1 << 20
-LARGEST_BLOCK = 1 << 30
-SAMPLE_BYTES = 1 << 18
-ROW_NAMES = ("features", "data", "rows", "records", "results", "items", "values")  # what lists of rows are called
-DEEPEST = 3  # levels at which the rows of a document are looked for
+ROW_NAMES = ("features", "data", "rows", "records", "results", "items", "values")  # likely keys of a list of rows
+DEEPEST = 3  # levels of a document that are searched for rows
 
 
 def read_json(origin: Origin, encoding: str | None) -> tuple[pa.Table, list[str]]:
-    """The table of a JSON file: one object a line, or a document with the rows in a list, perhaps a level down."""
-    found, name = _encoding(origin, encoding)
+    """The table of a JSON file: one object a line, or one document with a list of rows."""
+    _, codec, label = decoded(origin.head(SAMPLE_BYTES), origin.name, encoding)
+    codec = "utf-8-sig" if codec == "utf-8" else codec
     try:
-        document = _document(origin, found)
-        table, notes = _table_of_lines(origin, found) if document is None else _table_of(document, origin.name)
+        document = _document(origin, codec)
+        table, notes = _table_of_lines(origin, codec) if document is None else _table_of(document, origin.name)
     except OSError as error:
         raise origin.unreadable(error) from error
-    return table, [f"encoding: {name}", *notes]
+    return table, [f"encoding: {label}", *notes]
 
 
 def as_json(value: Any) -> str:
-    """The value as JSON; what JSON does not know is written as text."""
+    """The value as JSON; types that JSON lacks become text."""
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _encoding(origin: Origin, encoding: str | None) -> tuple[str, str]:
-    head = origin.head(SAMPLE_BYTES)
-    if encoding is None:
-        return encoding_of(head, origin.name)
-    decode_start(head, encoding, origin.name)  # an error where it does not fit
-    return encoding, f"{encoding}, as given"
-
-
-def _text(origin: Origin, encoding: str) -> io.TextIOWrapper:
-    codec = "utf-8-sig" if encoding == "utf-8" else encoding
-    return io.TextIOWrapper(io.BufferedReader(origin.open()), encoding=codec, errors="replace")
-
-
 def _document(origin: Origin, encoding: str) -> Any:
-    """What the file holds if it is one JSON value that holds rows; None where every line is an object."""
-    with _text(origin, encoding) as stream:
+    """The JSON value of the whole file; None if every line is an object of its own."""
+    with origin.open_text(encoding) as stream:
         lines = (line for line in stream if line.strip())
         first, second = next(lines, ""), next(lines, "")
     if not first.lstrip().startswith(("{", "[")):
@@ -77,22 +63,22 @@ def _document(origin: Origin, encoding: str) -> Any:
             whole = json.loads(first)
             return None if second or not _rows_in(whole) else whole
     try:
-        with _text(origin, encoding) as stream:
+        with origin.open_text(encoding) as stream:
             return json.load(stream)
     except json.JSONDecodeError as error:
-        if first.startswith("{") and second.startswith("{"):  # a broken line among others, which reading by lines names
+        if first.startswith("{") and second.startswith("{"):  # one line is broken; _items names it
             return None
         raise ReadError(f"{origin.name}, line {error.lineno}: is not JSON: {error.msg}. Correct the line.") from error
 
 
 def _table_of(document: Any, source: str) -> tuple[pa.Table, list[str]]:
-    """The table in a document: a list of rows, an object that holds one, or an object of columns."""
+    """The table in a document: a list of rows, an object with such a list, or an object of columns."""
     if document in ([], {}):
         raise NoRowsError(f"{source}: holds no rows, only {document!r}.")
     place, rows = _rows_in(document) or ("", None)
     if rows is None:
         raise ReadError(
-            f"{source}: no rows were found in this JSON. Write a list of objects {{...}}, alone or under one key."
+            f"{source}: no rows found in this JSON. Write a list of objects {{...}}, alone or under one key."
         )
     notes = [f"format: one JSON document, its rows under {place!r}" if place else "format: one JSON list"]
     if place and (others := [key for key in document if key != place.partition(".")[0]]):
@@ -102,7 +88,7 @@ def _table_of(document: Any, source: str) -> tuple[pa.Table, list[str]]:
 
 
 def _rows_in(document: Any) -> tuple[str, Rows] | None:
-    """Where the rows of a document lie, as key.key, and the rows; the longest list, or one that is named like rows."""
+    """The place (key.key) and the rows of a document's best list: one with a likely name, else the longest."""
     found = list(_lists_in(document, (), DEEPEST))
     if found:
         path, rows = max(found, key=lambda one: (any(key in ROW_NAMES for key in one[0]), len(one[1])))
@@ -123,11 +109,11 @@ def _lists_in(node: Any, path: tuple[str, ...], deeper: int) -> Iterator[tuple[t
 
 
 def _from_columns(document: dict[str, Any]) -> Rows | None:
-    """Rows from columns: lists of one length, or objects of the same keys, as pandas writes them."""
+    """Rows from columns: lists of equal length, or objects with equal keys, as pandas writes them."""
     columns = [list(one.values()) if isinstance(one, dict) else one for one in document.values()]
     if not all(isinstance(column, list) for column in columns) or len({len(column) for column in columns}) != 1:
         return None
-    keys = {tuple(one) for one in document.values() if isinstance(one, dict)}  # numbers of rows
+    keys = {tuple(one) for one in document.values() if isinstance(one, dict)}  # row numbers
     if len(keys) > 1 or not all(key.isdigit() for own in keys for key in own):
         return None
     return [dict(zip(document, row, strict=True)) for row in zip(*columns, strict=True)]
@@ -139,8 +125,8 @@ def _table(items: Sequence[dict[str, Any]]) -> tuple[pa.Table, list[str]]:
 
 
 def _table_of_lines(origin: Origin, encoding: str) -> tuple[pa.Table, list[str]]:
-    """The table of one JSON object a line; values of several kinds under one key become text."""
-    block, is_utf8 = BLOCK_BYTES, encoding.startswith("utf-8")
+    """The table of one JSON object a line; keys with values of several types become text."""
+    block, is_utf8 = BLOCK_BYTES, encoding == "utf-8-sig"
     while True:
         try:
             raw = origin.open()
@@ -148,13 +134,13 @@ def _table_of_lines(origin: Origin, encoding: str) -> tuple[pa.Table, list[str]]
                 return arrow_json.read_json(stream, arrow_json.ReadOptions(block_size=block)), []
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
             if "straddling" not in str(error) or block >= LARGEST_BLOCK:
-                return _table([item for _, item in _items(origin, encoding)])
+                return _table(list(_items(origin, encoding)))
             block *= 8
 
 
-def _items(origin: Origin, encoding: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Each line's number and object."""
-    with _text(origin, encoding) as stream:
+def _items(origin: Origin, encoding: str) -> Iterator[dict[str, Any]]:
+    """The object of each line."""
+    with origin.open_text(encoding) as stream:
         for number, line in enumerate(stream, start=1):
             if not line.strip():
                 continue
@@ -166,20 +152,19 @@ def _items(origin: Origin, encoding: str) -> Iterator[tuple[int, dict[str, Any]]
                 raise ReadError(f"{where}: {problem}") from error
             if not isinstance(item, dict):
                 raise ReadError(f"{where}: is not a JSON object {{...}}: {shown}.")
-            yield number, item
+            yield item
 
 
 # Excel, through openpyxl -------------------------------------------------------------------------------------
 HEADER_ROWS = 500
-SHEET_ROWS = 1_048_576  # that Excel allows; a few bytes can claim any number
+SHEET_ROWS = 1_048_576  # Excel's limit; a tiny malicious file can claim more
 
 
 def read_excel(
     origin: Origin, sheet: str | None, header: bool | None, skip_rows: int | None
 ) -> tuple[pa.Table, list[str]]:
-    """The table of one sheet, the first that holds something unless named, and what was found out."""
-    name, whole, others = _sheet_rows(origin, sheet, skip_rows or 0)
-    rows = _trimmed(whole)
+    """The table of one sheet (default: the first that is not empty), and notes."""
+    name, rows, blank, others = _sheet_rows(origin, sheet, skip_rows or 0)
     elsewhere = f" Its other sheets: {', '.join(others)}." if others else ""
     if not rows:
         raise NoRowsError(f"{origin.name}: sheet {name!r} is empty.{elsewhere}")
@@ -196,37 +181,36 @@ def read_excel(
     notes = [f"sheet: {name}" + (f" (not read: {', '.join(others)})" if others else "")]
     notes += [f"above the table: {counted(start, 'row')} not read (--skip-rows 0 reads them)"] if start else []
     notes.append(f"header: {'first row' if named else 'none found'}")
-    blank = len(whole) - len(rows) - start  # rows are counted without them, which who looks one up must know
     notes += [f"left out: {counted(blank, 'blank row')} of the sheet"] if blank else []
     return table, [*notes, *changed]
 
 
-def _sheet_rows(origin: Origin, sheet: str | None, skipped: int) -> tuple[str, list[list[Any]], list[str]]:
-    """The name and the rows of the sheet, from the first that holds something to the last, and the other names."""
+def _sheet_rows(origin: Origin, sheet: str | None, skipped: int) -> tuple[str, list[list[Any]], int, list[str]]:
+    """The sheet's name, its rows that are not blank, the number of blank rows among them, and other sheets."""
     openpyxl = library("openpyxl", "excel", f"{origin.name}: an Excel file")
     try:
         with warnings.catch_warnings(), origin.open_seekable() as stream:
-            warnings.simplefilter("ignore")  # about styles and validation, which are not data
+            warnings.simplefilter("ignore")  # about styles and validation, not data
             book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
             for chosen in _candidates(book, sheet, origin.name):
                 cells = chosen.iter_rows(values_only=True, max_row=SHEET_ROWS + 1)
                 rows = [[None if isinstance(one, str) and is_missing(one) else one for one in row] for row in cells]
                 if len(rows) > SHEET_ROWS:
                     raise ReadError(f"{origin.name}: sheet {chosen.title!r} has more than {SHEET_ROWS:,} rows.")
-                rows = rows[skipped:]
-                filled = [place for place, row in enumerate(rows) if _length(row)]
+                filled = [place for place, row in enumerate(rows[skipped:]) if _length(row)]
                 if filled:
                     break
     except ReadError:
         raise
     except Exception as error:  # a damaged file may raise anything
         raise ReadError(f"{origin.name}: the workbook is damaged ({error}). Save or copy it again.") from error
-    filled = filled or [len(rows)]
-    return chosen.title, rows[filled[0] : filled[-1] + 1], [other for other in book.sheetnames if other != chosen.title]
+    blank = filled[-1] - filled[0] + 1 - len(filled) if filled else 0
+    others = [other for other in book.sheetnames if other != chosen.title]
+    return chosen.title, _trimmed(rows[skipped:]), blank, others
 
 
 def _candidates(book: Any, sheet: str | None, source: str) -> list[Any]:
-    """The sheet that is named, or all, those that are visible first."""
+    """The named sheet, or all sheets, visible ones first."""
     if sheet is None:
         return sorted(book.worksheets, key=lambda one: bool(one.sheet_state != "visible"))
     names = [one.title for one in book.worksheets]
@@ -236,7 +220,7 @@ def _candidates(book: Any, sheet: str | None, source: str) -> list[Any]:
 
 
 def _trimmed(rows: list[list[Any]]) -> list[list[Any]]:
-    """The rows without blank ones and without blank columns at the right, all equally long."""
+    """The rows that are not blank, padded to one length, without blank columns at the right."""
     width = max(map(_length, rows), default=0)
     return [row[:width] + [None] * (width - len(row)) for row in rows if _length(row)]
 
@@ -252,15 +236,15 @@ NOT_DATABASES = ("ftp", "file", "abfs", "hdfs")
 
 
 def is_address(source: str) -> bool:
-    """Whether the source is an address such as sqlite:///shop.db rather than a file."""
+    """Whether the source is a database address such as sqlite:///shop.db."""
     return ADDRESS.match(source) is not None and not is_remote(source)
 
 
 def read_sql(address: str, query: str | None) -> tuple[pa.Table, list[str]]:
-    """The rows that the query gives; nothing is changed in the database."""
+    """The rows of a query; nothing is committed."""
     scheme, shown = address.partition("://")[0].lower(), without_password(address)
     if scheme in NOT_DATABASES:
-        raise ReadError(f"{shown}: {scheme} addresses are not read. Download the file and give its path.")
+        raise ReadError(f"{shown}: {scheme} addresses are not supported. Download the file and give its path.")
     if not query or not query.strip():
         raise ReadError(f"{shown}: a database needs a query, such as 'select * from orders'.")
     if not READING.match(query):
@@ -268,9 +252,9 @@ def read_sql(address: str, query: str | None) -> tuple[pa.Table, list[str]]:
     engine = database(address)
     shown = engine.url.render_as_string(hide_password=True)
     with disposed(engine, ReadError, f"{shown}: the query {query!r} failed"), engine.connect() as connection:
-        if engine.dialect.name == "sqlite":  # whose driver commits `with ... delete` by itself
+        if engine.dialect.name == "sqlite":  # its driver commits `with ... delete` on its own
             connection.exec_driver_sql("pragma query_only = on")
-        options = connection.execution_options(stream_results=True, no_parameters=True)  # never committed
+        options = connection.execution_options(stream_results=True, no_parameters=True)
         result = options.exec_driver_sql(query)
         if not result.returns_rows:
             raise ReadError(f"{shown}: the query gives no rows: {query!r}. Write a select.")
@@ -280,7 +264,7 @@ def read_sql(address: str, query: str | None) -> tuple[pa.Table, list[str]]:
 
 @contextmanager
 def disposed(engine: Any, kind: type[Exception], what: str) -> Iterator[None]:
-    """Give back the connections at the end; an error of the database says what failed."""
+    """Release the connections at the end; database errors become `kind`, prefixed with `what`."""
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
@@ -292,7 +276,7 @@ def disposed(engine: Any, kind: type[Exception], what: str) -> Iterator[None]:
 
 
 def database(address: str) -> Any:
-    """The engine for an address; a file that does not exist is an error."""
+    """The engine for an address; a missing SQLite file is an error."""
     shown = without_password(address)
     sqlalchemy = library("sqlalchemy", "sql", f"{shown}: a database")
     try:
@@ -300,7 +284,7 @@ def database(address: str) -> Any:
     except ImportError as error:
         raise ReadError(f"{shown}: the driver of this database is not installed: {error}.") from error
     except (sqlalchemy.exc.ArgumentError, sqlalchemy.exc.NoSuchModuleError) as error:
-        raise ReadError(f"{shown}: is no address of a database: {without_password(str(error))}.") from error
+        raise ReadError(f"{shown}: is not a database address: {without_password(str(error))}.") from error
     name: Any = engine.url.database
     in_file = engine.dialect.name == "sqlite" and name and not name.startswith((":memory:", "file:"))
     if in_file and not Path(name).exists():  # SQLite would create it

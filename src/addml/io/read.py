@@ -1,4 +1,4 @@
-"""From a file, standard input or a database to an Arrow table, whole or in batches, in whatever format it is."""
+"""Tables from files, standard input and databases, whole or in batches; the format is detected."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from addml.io.csv import csv_batches, read_csv_table
 from addml.io.csv_dialect import CsvHints, sniff
 from addml.io.documents import is_address, read_excel, read_json, read_sql
 from addml.io.source import (
+    PARQUET_NAMES,
     NoRowsError,
     Origin,
     ReadError,
     archive_format,
-    decode_start,
-    encoding_of,
+    decoded,
     find_origin,
     zip_names,
 )
@@ -28,7 +28,7 @@ from addml.io.values import check_columns, conformed, shaped
 from addml.text import counted, without_password
 
 BATCH_ROWS = 65_536
-TAKEN_BY = {  # what a caller may know of a file, and the formats that it says something of
+APPLIES_TO = {  # option: the formats that it applies to
     "part": ("excel", "npz", "mat"),
     "delimiter": ("csv",),
     "header": ("csv", "excel"),
@@ -38,7 +38,7 @@ TAKEN_BY = {  # what a caller may know of a file, and the formats that it says s
 }
 STREAMED = ("csv", "parquet", "folder")
 SIGNATURES = {
-    **dict.fromkeys((b"PK\x03\x04", b"PK\x05\x06"), "zip"),  # `find_origin` leaves workbooks and .npz files
+    **dict.fromkeys((b"PK\x03\x04", b"PK\x05\x06"), "zip"),  # workbooks, .npz files and uploads
     b"PAR1": "parquet",
     b"ARROW1": "arrow",
     b"\xff\xff\xff\xff": "arrow stream",
@@ -54,15 +54,15 @@ SIGNATURES = {
 REFUSED = {
     "zip": "is a zip archive within another. Unpack it first.",
     "mat 7.3": "is a MATLAB 7.3 (HDF5) file. Save it again in MATLAB with save(..., '-v7').",
-    "hdf5": "is an HDF5 file, which is not read here. Write the table as Parquet or CSV.",
-    "xls": "is an Excel file of the old .xls kind (or a protected one). Save it as .xlsx or CSV.",
+    "hdf5": "is an HDF5 file, which is not supported. Write the table as Parquet or CSV.",
+    "xls": "is an old .xls or a password-protected Excel file. Save it as .xlsx or CSV.",
     "pdf": "is a PDF document, not a table. Export the table as CSV or Excel.",
     "pickle": "is a Python pickle, refused because reading one can run any code. Write Parquet.",
-    "sqlite": "is an SQLite database. Read it by its address sqlite:///{name} and a query.",
-    "html": "is a web page, not a table; the download may have ended at a login page. Download it again.",
+    "sqlite": "is an SQLite database. Read it with the address sqlite:///{name} and a query.",
+    "html": "is a web page, not a table. It may be a login page: download the file again.",
 }
 NAMED = {
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys(PARQUET_NAMES, "parquet"),
     **dict.fromkeys((".arrow", ".feather", ".ipc"), "arrow"),
     **dict.fromkeys((".xlsx", ".xlsm"), "excel"),
     **dict.fromkeys((".jsonl", ".ndjson", ".json", ".geojson"), "json"),
@@ -74,7 +74,7 @@ TEXT_FORMATS = ("csv", "json")
 
 @dataclass(frozen=True)
 class ReadResult:
-    """A table, and what was found out while reading it and is to be said."""
+    """A table, and notes for the user on how it was read."""
 
     table: pa.Table
     notes: list[str]
@@ -82,13 +82,13 @@ class ReadResult:
 
 @dataclass(frozen=True)
 class Batches:
-    """A table that comes once, in batches of one schema but for `loose` columns; these and `notes` may grow."""
+    """A table in batches, readable once. All have one schema, but for `loose` columns; these and `notes` may grow."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     notes: list[str] = field(default_factory=list)
-    rows: int | None = None  # in all, where the file was read whole
-    loose: list[str] = field(default_factory=list)  # columns of numbers that are text from the first text in them on
+    rows: int | None = None  # the total, known where the file was read whole
+    loose: list[str] = field(default_factory=list)  # number columns that turn into text at the first text in them
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.batches
@@ -96,24 +96,24 @@ class Batches:
 
 @dataclass(frozen=True)
 class FileOptions(CsvHints):
-    """What a caller may know of a source; what is None is found out."""
+    """How to read a source; None means auto-detected."""
 
-    query: str | None = None  # of a database
-    part: str | None = None  # the sheet of a workbook, or the array of a file of several
-    labels: Sequence[str] = ()  # columns to read though they are labels
+    query: str | None = None  # for a database
+    part: str | None = None  # a sheet of a workbook, an array of an array file, or a file of a zip archive
+    labels: Sequence[str] = ()  # label columns to read as well
 
 
 def read_table(source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, **known: Any) -> ReadResult:
-    """The table of a file, a Parquet folder, standard input ('-') or a database address with a `query`.
+    """Read a file, a Parquet folder, standard input ('-') or a database address with a `query`.
 
-    `known` are fields of FileOptions. Of a CSV, columns among `texts` stay text, with their zeros in front and all
-    their digits, and so do codes such as 00501, unless `codes` says that these are numbers. Of a file of arrays, labels
-    beside the table are dropped, lest they be learned from, unless `labels` or `columns` name them.
+    `known` are fields of FileOptions. In a CSV, the columns in `texts` stay text, and so do codes such as 00501 unless
+    `codes` is False. Label arrays in a file of arrays are dropped unless `labels` or `columns` name them: the model
+    must not learn from them.
     """
-    options = FileOptions(columns=tuple(columns or ()), **known)
+    options = FileOptions(columns=columns, **known)
     if is_address(os.fspath(source)):
-        return _from_database(os.fspath(source), columns, options)
-    return _read(*_locate(source, options), columns, options)
+        return _from_database(os.fspath(source), options)
+    return _read(*_locate(source, options), options)
 
 
 def open_batches(
@@ -125,54 +125,54 @@ def open_batches(
     loose: Sequence[str] | None = None,
     **known: Any,
 ) -> Batches:
-    """As `read_table`, at most `batch_rows` rows at a time; CSV and Parquet are never held whole.
+    """As `read_table`, at most `batch_rows` rows at a time; CSV and Parquet are never held in memory as a whole.
 
-    The columns of `schema` must be there and are read in its types, except dates of a CSV in ISO 8601, which come as
-    text. `columns` (default: those of `schema`, else all) may name others, which keep their type in the file; in a CSV
-    they are text beside a schema. Where a CSV has a text in a column of numbers, the column is text from that batch on,
-    and listed as `loose`; given those that an earlier reading found, they are text from the start, and another one is
-    an error.
+    The columns of `schema` are required and read in its types, except ISO 8601 dates in a CSV, which stay text.
+    `columns` (default: those of `schema`, else all) may name others: they keep their type, or are text in a CSV with
+    a schema. A number column of a CSV turns into text at the first batch with a text in it, and is listed in the
+    result's `loose`. Pass that list to a second reading to have these columns as text from the start; a text in any
+    other number column is then an error.
     """
     wanted = schema.names if columns is None and schema is not None else columns
-    options = FileOptions(columns=tuple(wanted or ()), **known)
+    options = FileOptions(columns=wanted, **known)
     if is_address(os.fspath(source)):
-        whole = _from_database(os.fspath(source), wanted, options)
-        return _cut(whole, wanted, schema, batch_rows, without_password(os.fspath(source)))
+        whole = _from_database(os.fspath(source), options)
+        return _in_batches(whole, schema, batch_rows, without_password(os.fspath(source)))
     origin, kind, notes = _locate(source, options)
-    if kind not in STREAMED:
-        return _cut(_read(origin, kind, notes, wanted, options), wanted, schema, batch_rows, origin.name)
     if kind == "csv":
-        dialect, words = sniff(origin, options)
-        notes.extend(words)
+        dialect, more = sniff(origin, options)
+        notes.extend(more)
         chosen, found = check_columns(wanted, dialect.names, origin.name), list[str]()
         dialect = replace(dialect, loose=tuple(loose or ()), columns=chosen, schema=schema)
         batches = csv_batches(origin, dialect, notes, found if loose is None else None)
-        begun = _begun(conformed(batches, wanted, None, batch_rows, origin.name), notes, origin.name)
-        return replace(begun, loose=found)  # already in the types of the schema
+        conforming = conformed(batches, wanted, None, batch_rows, origin.name)  # csv_batches has applied the schema
+        return _started(conforming, notes, origin.name, loose=found)
+    if kind not in STREAMED:
+        return _in_batches(_read(origin, kind, notes, options), schema, batch_rows, origin.name)
     if kind == "parquet":
         batches = parquet_batches(origin, wanted, batch_rows)
     else:
         batches = folder_batches(origin, wanted, batch_rows, notes)
-    return _begun(conformed(batches, wanted, schema, batch_rows, origin.name), notes, origin.name)
+    return _started(conformed(batches, wanted, schema, batch_rows, origin.name), notes, origin.name)
 
 
 def csv_columns(source: str | os.PathLike[str], **known: Any) -> list[str]:
-    """The columns of a delimited text, by a look at its first rows alone."""
+    """The column names of a CSV; only its first rows are read."""
     options = FileOptions(**known)
     return list(sniff(_locate(source, options)[0], options)[0].names)
 
 
 def refuse_idle(source: str, kind: str, known: Mapping[str, Any]) -> None:
-    """What is known of a file must say something of its format."""
-    for name, formats in TAKEN_BY.items():
+    """Raise for options that do not apply to the source's format."""
+    for name, formats in APPLIES_TO.items():
         value = known.get(name)
         if value is not None and kind not in formats:
             what = kind if kind in ("database", "folder") else f"{kind} file"
-            raise ReadError(f"{source}: is a {what}, of which {name}={value!r} says nothing; leave it out.")
+            raise ReadError(f"{source}: is a {what}; {name}={value!r} does not apply to it. Leave it out.")
 
 
 def format_of(origin: Origin) -> tuple[str, list[str]]:
-    """The format, and a note when it is not the one that the name promises."""
+    """The format, and a note if the file's extension does not tell it."""
     if origin.path is not None and origin.path.is_dir():
         return "folder", []
     named = NAMED.get(origin.suffix)
@@ -183,10 +183,10 @@ def format_of(origin: Origin) -> tuple[str, list[str]]:
         return found, []
     if found in TEXT_FORMATS and named is not None:
         raise ReadError(
-            f"{origin.name}: is named like a {named} file but does not begin like one; it may be damaged, "
-            "cut short or of another format. Copy it again, or rename it to what it is."
+            f"{origin.name}: is named like a {named} file but does not begin like one. Copy it again, or correct "
+            "its extension."
         )
-    return found, [f"format: {found}, told by its content"]
+    return found, [f"format: {found}, detected from its content"]
 
 
 def _by_content(origin: Origin, named: str | None) -> str:
@@ -198,19 +198,19 @@ def _by_content(origin: Origin, named: str | None) -> str:
         return archive_format(zip_names(origin)) or kind if kind == "zip" else kind
     if head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
         return "html"
-    if named == "mat":  # MATLAB 4 files begin with no mark
+    if named == "mat":  # MATLAB 4 files have no signature
         return "mat"
     if named is not None:
         return named if named in TEXT_FORMATS else "csv"
-    text = decode_start(head, encoding_of(head, origin.name)[0], origin.name).lstrip()
+    text = decoded(head, origin.name)[0].lstrip()
     return "json" if text.startswith("{") or (text[:1] == "[" and text[1:].lstrip()[:1] == "{") else "csv"
 
 
 def _locate(source: str | os.PathLike[str], options: FileOptions) -> tuple[Origin, str, list[str]]:
-    """Where the bytes are, their format, and notes on them."""
+    """The source's bytes, their format and notes."""
     name = without_password(str(source))
     if options.query is not None:
-        raise ReadError(f"{name}: a query is for databases (sqlite:///shop.db), and this is a file.")
+        raise ReadError(f"{name}: is a file. A query is only for databases (sqlite:///shop.db).")
     origin = find_origin(source, options.part)
     kind, notes = format_of(origin)
     refuse_idle(name, kind, vars(options) | ({"part": None} if origin.is_chosen else {}))
@@ -218,17 +218,15 @@ def _locate(source: str | os.PathLike[str], options: FileOptions) -> tuple[Origi
     return origin, kind, notes + ([f"compression: {origin.compression}{member}"] if origin.compression else [])
 
 
-def _from_database(address: str, columns: Sequence[str] | None, options: FileOptions) -> ReadResult:
+def _from_database(address: str, options: FileOptions) -> ReadResult:
     name = address.split("://")[0] + " database"
     refuse_idle(name, "database", vars(options))
-    return _finished(*read_sql(address, options.query), columns, name)
+    return _result(*read_sql(address, options.query), options.columns, name)
 
 
-def _read(
-    origin: Origin, kind: str, notes: list[str], columns: Sequence[str] | None, options: FileOptions
-) -> ReadResult:
-    asked = {*options.labels, *options.columns}
-    part = None if origin.is_chosen else options.part  # which named a file of the archive
+def _read(origin: Origin, kind: str, notes: list[str], options: FileOptions) -> ReadResult:
+    columns, asked = options.columns, {*options.labels, *(options.columns or ())}
+    part = None if origin.is_chosen else options.part  # it named a file of the archive
     readers: dict[str, Callable[[], tuple[pa.Table, list[str]]]] = {
         "csv": lambda: read_csv_table(origin, *sniff(origin, options), columns),
         "parquet": lambda: read_parquet(origin, columns),
@@ -240,10 +238,10 @@ def _read(
         **dict.fromkeys(("npz", "npy", "mat"), lambda: read_arrays(origin, kind, part, asked)),
     }
     table, found = readers[kind]()
-    return _finished(table, [*notes, *found], columns, origin.name)
+    return _result(table, [*notes, *found], columns, origin.name)
 
 
-def _finished(table: pa.Table, notes: list[str], columns: Sequence[str] | None, source: str) -> ReadResult:
+def _result(table: pa.Table, notes: list[str], columns: Sequence[str] | None, source: str) -> ReadResult:
     table, changed = shaped(table, columns, source)
     size = f"{counted(table.num_rows, 'row')}, {counted(table.num_columns, 'column')}"
     if not table.num_rows or not table.num_columns:
@@ -251,15 +249,14 @@ def _finished(table: pa.Table, notes: list[str], columns: Sequence[str] | None, 
     return ReadResult(table, [*notes, *changed, f"read: {size}"])
 
 
-def _cut(whole: ReadResult, columns: Sequence[str] | None, schema: pa.Schema | None, rows: int, source: str) -> Batches:
-    batches = whole.table.to_batches(max_chunksize=rows)
-    begun = _begun(conformed(batches, columns, schema, rows, source), whole.notes, source)
-    return replace(begun, rows=whole.table.num_rows)
+def _in_batches(whole: ReadResult, schema: pa.Schema | None, rows: int, source: str) -> Batches:
+    batches = conformed(whole.table.to_batches(max_chunksize=rows), None, schema, rows, source)
+    return _started(batches, whole.notes, source, rows=whole.table.num_rows)
 
 
-def _begun(batches: Iterator[pa.RecordBatch], notes: list[str], source: str) -> Batches:
-    """The batches with the first one fetched, for its schema and for errors to come at once."""
+def _started(batches: Iterator[pa.RecordBatch], notes: list[str], source: str, **known: Any) -> Batches:
+    """The batches, the first of them already read: for its schema, and to raise errors at once."""
     first = next(batches, None)
     if first is None:
         raise NoRowsError(f"{source}: holds no rows.")
-    return Batches(first.schema, chain([first], batches), notes)
+    return Batches(first.schema, chain([first], batches), notes, **known)

@@ -1,4 +1,4 @@
-"""Where the bytes of a table come from: files, archives, the web and object stores; and how text is encoded."""
+"""The bytes of a table, from files, archives, the web and object stores; and the encoding of text."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
+from http.client import HTTPException
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from addml.text import counted, did_you_mean, listed
 if TYPE_CHECKING:
     import pyarrow as pa
 
-STREAMS = {"/dev/stdout": 1, "/dev/fd/1": 1, "/dev/stderr": 2, "/dev/fd/2": 2}  # which may lead to a file
+STREAMS = {"/dev/stdout": 1, "/dev/fd/1": 1, "/dev/stderr": 2, "/dev/fd/2": 2}  # the shell may redirect them to a file
 STANDARD_INPUT = "-"
 COMPRESSION_MARKS = {
     b"\x1f\x8b\x08": "gzip",
@@ -38,28 +38,31 @@ COMPRESSION_MARKS = {
     **dict.fromkeys((b"PK\x03\x04", b"PK\x05\x06"), "zip"),
     **{b"BZh%d1AY&SY" % level: "bz2" for level in range(1, 10)},
 }
-COMPRESSION_NAMES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}  # also written
-PACKED_NAMES = {**COMPRESSION_NAMES, ".xz": "xz", ".zip": "zip"}  # only read
+COMPRESSION_NAMES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
+PACKED_NAMES = {**COMPRESSION_NAMES, ".xz": "xz", ".zip": "zip"}  # the last two are only read
+PARQUET_NAMES = (".parquet", ".pq")
+SAMPLE_BYTES = 1 << 18  # the start of a text, from which its encoding and dialect are detected
+LARGEST_BLOCK = 1 << 30  # bytes; blocks grow to this to hold a long row
 
 
 class ReadError(ValueError):
-    """A source that cannot be read as a table; the message names it, the place and the remedy."""
+    """A source that cannot be read as a table."""
 
 
 class NoRowsError(ReadError):
-    """A source without rows, such as the file of a day on which nothing happened."""
+    """A source without rows, such as the log of a quiet day."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """A named stream of bytes that can be opened several times."""
+    """Named bytes that can be opened several times."""
 
     name: str
     path: Path | None = None
-    content: bytes | None = None  # in place of the path
+    content: bytes | None = None  # set when `path` is not
     compression: str | None = None
-    member: str | None = None  # of a zip archive
-    is_chosen: bool = False  # whether `member` was one of several
+    member: str | None = None  # the file to read from a zip archive
+    is_chosen: bool = False  # whether the archive has other files as well
 
     def __fspath__(self) -> str:
         return self.name
@@ -73,14 +76,18 @@ class Origin:
             return pa.PythonFile(_Unpacked(stream, self), mode="r")
         return stream if self.compression is None else pa.CompressedInputStream(stream, self.compression)
 
+    def open_text(self, encoding: str, newline: str | None = None) -> io.TextIOWrapper:
+        """The decoded text, with replacement characters for bytes that are not in the encoding."""
+        return io.TextIOWrapper(io.BufferedReader(self.open()), encoding=encoding, errors="replace", newline=newline)
+
     def open_seekable(self) -> pa.NativeFile:
-        """As `open`, for formats read from their end; what is compressed is first unpacked in memory."""
+        """As `open`, for formats that need random access; compressed data is unpacked in memory."""
         import pyarrow as pa
 
         return self.open() if self.compression is None else pa.BufferReader(self.open().read())
 
     def head(self, size: int) -> bytes:
-        """The first `size` decompressed bytes, fewer when the source is shorter."""
+        """The first decompressed bytes, at most `size`."""
         try:
             with self.open() as stream:
                 return bytes(stream.read(size))
@@ -88,7 +95,7 @@ class Origin:
             raise self.unreadable(error) from error
 
     def unreadable(self, error: BaseException) -> ReadError:
-        """The error for bytes that cannot be had: no permission, a damaged disk or archive."""
+        """The error to raise when reading fails: no permission, a damaged disk or archive."""
         if self.compression is None:
             return ReadError(f"{self.name}: cannot be read: {error}")
         problem = f"the {self.compression} data is damaged or cut short ({error})"
@@ -96,19 +103,19 @@ class Origin:
 
     @property
     def suffix(self) -> str:
-        """The extension in lower case, without that of the compression."""
+        """The file extension in lower case, ignoring that of the compression."""
         path = Path((self.member or self.name).lower())
         return Path(path.stem).suffix if path.suffix in PACKED_NAMES else path.suffix
 
 
 class _Unpacked(io.RawIOBase):
-    """Bytes that Python decompresses piece by piece; damage is an OSError, as it is where Arrow decompresses."""
+    """A stream that Python decompresses; like Arrow's streams, it raises OSError for damaged data."""
 
     def __init__(self, packed: Any, origin: Origin) -> None:
         try:
             is_zip = origin.compression == "zip"
             self._stream = zipfile.ZipFile(packed).open(str(origin.member)) if is_zip else lzma.LZMAFile(packed)  # noqa: SIM115
-        except (RuntimeError, NotImplementedError) as error:  # encrypted, or packed in a way that Python does not know
+        except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unknown compression method
             raise ReadError(f"{origin.name}: {origin.member} cannot be unpacked: {error}. Unpack it first.") from error
 
     def readable(self) -> bool:
@@ -127,9 +134,9 @@ class _Unpacked(io.RawIOBase):
 
 
 def find_origin(source: str | os.PathLike[str], part: str | None = None) -> Origin:
-    """The file, folder or standard input that `source` names; `part` chooses a file of a zip archive.
+    """Locate `source`; `part` selects a file in a zip archive.
 
-    An origin is what it is: an upload is never unpacked from an archive.
+    An Origin is returned as it is, so uploads are never decompressed.
     """
     if isinstance(source, Origin):
         return source
@@ -146,8 +153,8 @@ def _located(name: str) -> Origin:
         return Origin("standard input", content=sys.stdin.buffer.read())
     if is_remote(name):
         return Origin(shown(name), fetched(name))
-    if not name:  # which Path takes for the present folder
-        raise ReadError("an empty path names no table; give that of a file or a folder, '.' for the present one.")
+    if not name:  # Path("") is the current folder
+        raise ReadError("the path is empty. Give a file or a folder ('.' is the current folder).")
     path = Path(os.path.expanduser(name))
     if not path.exists():
         raise no_such_file(path)
@@ -158,24 +165,24 @@ def _located(name: str) -> Origin:
 
 
 def is_special(path: Path) -> bool:
-    """A device, a pipe or a standard stream, which is read only once, and written to, never replaced."""
+    """Whether this is a device, a pipe or a standard stream: read only once, and never replaced by a new file."""
     return str(path) in STREAMS or (path.exists() and not path.is_file() and not path.is_dir())
 
 
 def _in_zip(origin: Origin, part: str | None) -> Origin:
-    """The only file of a zip archive, or the one named; a workbook and an .npz are archives themselves."""
+    """The only file of a zip archive, or the one named `part`; workbooks and .npz files stay whole."""
     names = zip_names(origin)
     if archive_format(names) is not None:
         return origin
     found = part if part in names else names[0] if len(names) == 1 else None
     if found is None:
         held = f"{counted(len(names), 'file')} ({listed(names)})" if names else "nothing"
-        raise ReadError(f"{origin.name}: is a zip archive of {held}. Name one of them as the sheet, or unpack it.")
+        raise ReadError(f"{origin.name}: is a zip archive of {held}. Choose one file with --sheet (part=...).")
     return replace(origin, compression="zip", member=found, is_chosen=len(names) > 1)
 
 
 def zip_names(origin: Origin) -> list[str]:
-    """The files of a zip archive, without those that macOS adds."""
+    """The files in a zip archive, except hidden ones and those that macOS adds."""
     try:
         with origin.open_seekable() as stream, zipfile.ZipFile(stream) as archive:
             names = [one.filename for one in archive.infolist() if not one.is_dir()]
@@ -185,14 +192,14 @@ def zip_names(origin: Origin) -> list[str]:
 
 
 def archive_format(names: list[str]) -> str | None:
-    """The format that is itself a zip archive of these files: a workbook or an .npz."""
+    """The format that a zip archive of these files really is: excel, npz or None."""
     if any(name.startswith("xl/") for name in names):
         return "excel"
     return "npz" if names and all(name.endswith(".npy") for name in names) else None
 
 
 def no_such_file(path: Path) -> ReadError:
-    """The error for a path that does not exist, with the nearest names beside it."""
+    """The error for a missing path; it suggests similar names in the same folder."""
     folder = path.parent
     if not folder.is_dir():
         return ReadError(f"{path}: no such file: the folder {folder} does not exist.")
@@ -201,22 +208,22 @@ def no_such_file(path: Path) -> ReadError:
 
 
 def library(name: str, extra: str, what: str) -> Any:
-    """The library that a format needs; where it is not installed the error names the extra."""
+    """Import an optional library; the error for a missing one names the extra to install."""
     try:
         return import_module(name)
     except ImportError as error:
-        raise ReadError(f"{what} needs a part that is not installed: pip install 'addml[{extra}]'.") from error
+        raise ReadError(f"{what} needs {name}: pip install 'addml[{extra}]'.") from error
 
 
-# Files of the web (https://) and of object stores (s3://, gs://), downloaded once to a temporary file --------
+# Remote files (https://, s3://, gs://), downloaded once to a temporary folder ---------------------------------
 WEB, STORES = ("https", "http"), ("s3", "gs", "gcs")
 TIMEOUT = 30  # seconds without an answer
-CHUNK = 1 << 20
 
 
 def is_remote(source: str) -> bool:
     """Whether the source is the address of a file to download."""
-    return source.partition("://")[0].lower() in (*WEB, *STORES) and "://" in source
+    scheme, separator, _ = source.partition("://")
+    return bool(separator) and scheme.lower() in (*WEB, *STORES)
 
 
 def shown(address: str) -> str:
@@ -227,22 +234,23 @@ def shown(address: str) -> str:
 
 @cache
 def fetched(address: str) -> Path:
-    """A local copy of the file, or of the Parquet files below a folder of a store; removed when Python ends."""
+    """A local copy of a file, or of the Parquet files in a store's folder; deleted when Python exits."""
     folder = Path(tempfile.mkdtemp(dir=_temporary().name))
-    name = Path(unquote(urlsplit(address).path)).name or "download"
+    target = folder / (Path(unquote(urlsplit(address).path)).name or "download")
     try:
         if urlsplit(address).scheme.lower() in WEB:
-            with closing(_answer(address)) as answer:
-                _copy(answer, folder / name, address, int(answer.headers.get("Content-Length") or 0))
-            return folder / name
-        return _from_store(address, folder, name)
-    except (OSError, ValueError, urllib.error.URLError) as error:
+            with _answer(address) as answer:
+                _copy(answer, target, address, int(answer.headers.get("Content-Length") or 0))
+        else:
+            _copy_from_store(address, target)
+    except (OSError, ValueError, HTTPException) as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, ReadError):
             raise
-        where, reason = shown(address), getattr(error, "reason", None) or error
-        problem = f"cannot be downloaded: {str(reason).replace(address, where)}"
-        raise ReadError(f"{where}: {problem}. Check the address and your access.") from None
+        where = shown(address)
+        reason = str(getattr(error, "reason", None) or error).replace(address, where)
+        raise ReadError(f"{where}: cannot be downloaded: {reason}. Check the address and your access.") from None
+    return target
 
 
 @cache
@@ -251,15 +259,15 @@ def _temporary() -> tempfile.TemporaryDirectory[str]:
 
 
 def _copy(stream: Any, target: Path, address: str, size: int) -> None:
-    """Copy a stream of `size` bytes, 0 where that is not known, into a file."""
+    """Copy a stream of `size` bytes (0: unknown) into a file."""
     with target.open("wb") as file:
-        shutil.copyfileobj(stream, file, CHUNK)
+        shutil.copyfileobj(stream, file)
     if (done := target.stat().st_size) < size:
         raise ReadError(f"{shown(address)}: the download ended after {done:,} of {size:,} bytes. Try again.")
 
 
 def _answer(address: str) -> Any:
-    """The server's answer to a request; a redirect takes no password along."""
+    """The server's answer; a redirect to another host does not carry the password."""
     parts = urlsplit(address)
     url = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
     request = urllib.request.Request(url, headers={"User-Agent": "addml"})
@@ -273,80 +281,92 @@ def _answer(address: str) -> Any:
             raise OSError(f"the server answered {error.code} {error.reason}") from None
     if parts.scheme.lower() == "https" and urlsplit(answer.url).scheme != "https":
         answer.close()
-        raise OSError("it redirects to an http: address, which anybody on the way can change")
+        raise OSError("the server redirects to an unencrypted http address")
     return answer
 
 
-def _from_store(address: str, folder: Path, name: str) -> Path:
+def _copy_from_store(address: str, target: Path) -> None:
     from pyarrow import fs
 
     store, path = fs.FileSystem.from_uri(address)
     info = store.get_file_info(path)
     if info.type == fs.FileType.NotFound:
         raise ReadError(f"{shown(address)}: no such file.")
-    files = {folder / name: info}
+    files = {target: info}
     if info.type != fs.FileType.File:
         held = store.get_file_info(fs.FileSelector(path, recursive=True))
-        parquet = [one for one in held if one.is_file and one.path.lower().endswith((".parquet", ".pq"))]
-        files = {folder / name / os.path.relpath(one.path, path): one for one in parquet}
+        parquet = [one for one in held if one.is_file and one.path.lower().endswith(PARQUET_NAMES)]
+        files = {target / os.path.relpath(one.path, path): one for one in parquet}
     if not files:
         raise ReadError(f"{shown(address)}: is a folder without Parquet files. Name one file.")
-    for target, one in files.items():
-        target.parent.mkdir(parents=True, exist_ok=True)
+    for copy, one in files.items():
+        copy.parent.mkdir(parents=True, exist_ok=True)
         with store.open_input_stream(one.path) as stream:
-            _copy(stream, target, address, int(one.size or 0))
-    return folder / name
+            _copy(stream, copy, address, int(one.size or 0))
 
 
 # Encoding ----------------------------------------------------------------------------------------------------
-MARKS = {
+BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: ("utf-8-sig", "UTF-8 with a byte order mark"),
-    codecs.BOM_UTF32_LE: ("utf-32", "UTF-32"),
+    codecs.BOM_UTF32_LE: ("utf-32", "UTF-32"),  # before UTF-16, whose mark it begins with
     codecs.BOM_UTF32_BE: ("utf-32", "UTF-32"),
     codecs.BOM_UTF16_LE: ("utf-16", "UTF-16"),
     codecs.BOM_UTF16_BE: ("utf-16", "UTF-16"),
 }
 LATIN = ("cp1252", "cp1250", "cp1254")
 OTHER_SCRIPTS = ("cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "shift_jis", "euc_jp", "gb18030", "big5", "euc_kr")
-POLISH = re.compile(rb"[A-Za-z][\xa3\xa5\xaf\xb3\xb9\xbf][a-z][\x00-\x7f]")  # letters of Windows-1250, signs in 1252
-LEAST_BEYOND = 12  # bytes beyond ASCII, under which no other encoding than Windows-1252 is guessed
-BEYOND_LINES = 200  # that are looked at
-SAME_CHAOS = 0.02  # of charset-normalizer's measure
-NOT_WESTERN = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # bytes that Windows-1252 does not have
+POLISH = re.compile(rb"[A-Za-z][\xa3\xa5\xaf\xb3\xb9\xbf][a-z][\x00-\x7f]")  # letters in cp1250, symbols in cp1252
+MIN_NON_ASCII = 12  # bytes; with fewer, the guess is Windows-1252
+NON_ASCII_LINES = 200  # passed to charset-normalizer
+SAME_CHAOS = 0.02  # smaller differences of charset-normalizer's measure are a tie
+NOT_WESTERN = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # undefined in Windows-1252
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-CONTROL_SHARE = 0.01  # random bytes hold about ten times as many
-WESTERN = "Windows-1252 (it is not UTF-8; if letters look wrong, say which encoding it has)"
+CONTROL_SHARE = 0.01  # random bytes have about ten times as many
 
 
-def encoding_of(raw: bytes, name: str) -> tuple[str, str]:
-    """The codec of the text that begins with `raw`, and its name for people; an error when it is not text."""
-    for mark, named in MARKS.items():
+def decoded(raw: bytes, name: str, given: str | None = None) -> tuple[str, str, str]:
+    """The text of a file's first bytes, its codec (detected unless given), and the codec's name for people.
+
+    `raw` may end in the middle of a character.
+    """
+    encoding, label = (given, f"{given}, as given") if given is not None else _detected(raw, name)
+    try:
+        b"x".decode(encoding, "ignore")  # LookupError for codecs that are not text encodings, such as zip
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(raw)
+    except LookupError as error:
+        raise ReadError(f"{name}: unknown encoding {encoding!r}. Try 'utf-8' or 'cp1252'.") from error
+    except UnicodeError as error:
+        raise ReadError(f"{name}: is not {encoding}: {error}. Leave the encoding out to have it detected.") from error
+    return text.removeprefix("\ufeff"), encoding, label
+
+
+def _detected(raw: bytes, name: str) -> tuple[str, str]:
+    for mark, named in BYTE_ORDER_MARKS.items():
         if raw.startswith(mark):
             return named
     half, even, odd = len(raw) // 2, raw[0::2].count(0), raw[1::2].count(0)
-    if half >= 4 and max(even, odd) >= 0.7 * half and not min(even, odd):  # as Western text in UTF-16 has zeros
+    if half >= 4 and max(even, odd) >= 0.7 * half and not min(even, odd):  # the zero bytes of Western text in UTF-16
         return "utf-16-le" if odd > even else "utf-16-be", "UTF-16 without a byte order mark"
     if b"\x00" in raw or len(CONTROL.findall(raw)) > CONTROL_SHARE * len(raw):
-        raise ReadError(f"{name}: holds binary data, not text: no table was found in it. Check what the file is.")
+        raise ReadError(f"{name}: is binary data, not text. Check that it is the right file.")
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(raw)
     slips = text.count("\ufffd") - raw.count("\ufffd".encode())
     if not slips:
         return "utf-8", "UTF-8"
-    if sum(not letter.isascii() for letter in text) > 2 * slips:  # in another encoding most letters would be wrong
+    if sum(not letter.isascii() for letter in text) > 2 * slips:  # mostly valid UTF-8
         line = text.partition("\ufffd")[0].count("\n") + 1
-        raise ReadError(
-            f"{name}, line {line}: holds bytes that are not UTF-8, which the rest of the text is. Correct the line, or "
-            "name the encoding."
-        )
-    if (guess := _detected(raw)) is not None:
-        return guess, f"{guess} (a guess; --encoding names another)"
-    return ("latin-1", "Latin-1 (it is not UTF-8)") if NOT_WESTERN.search(raw) else ("cp1252", WESTERN)
+        raise ReadError(f"{name}, line {line}: is not UTF-8, but the rest is. Correct the line, or set the encoding.")
+    if (guess := _legacy_encoding(raw)) is not None:
+        return guess, f"{guess} (a guess; --encoding overrides it)"
+    if NOT_WESTERN.search(raw):
+        return "latin-1", "Latin-1 (not UTF-8)"
+    return "cp1252", "Windows-1252 (not UTF-8; if letters look wrong, set --encoding)"
 
 
-def _detected(raw: bytes) -> str | None:
-    """Another encoding than Windows-1252 where one fits better.
+def _legacy_encoding(raw: bytes) -> str | None:
+    """An encoding that fits better than Windows-1252, or None.
 
-    Letters beyond ASCII stand alone in Western and Central European words and side by side in other scripts.
+    Non-ASCII letters stand alone in Western and Central European words and side by side in other scripts.
     """
     from charset_normalizer import from_bytes
 
@@ -354,22 +374,12 @@ def _detected(raw: bytes) -> str | None:
     runs = re.findall(rb"[\x80-\xff]+", lines)
     if POLISH.search(lines):
         return "cp1250"
-    if sum(map(len, runs)) < LEAST_BEYOND:
+    if sum(map(len, runs)) < MIN_NON_ASCII:
         return None
     is_latin = 2 * sum(len(run) == 1 for run in runs) > len(runs)
-    text = b"\n".join(lines.split(b"\n")[:BEYOND_LINES])  # in one chunk, as others may end within a character
+    text = b"\n".join(lines.split(b"\n")[:NON_ASCII_LINES])
+    # One chunk: smaller ones may end inside a character.
     found = from_bytes(text, 1, len(text), cp_isolation=[*LATIN, *(() if is_latin else OTHER_SCRIPTS)])
     western = next((one.chaos for one in found if one.encoding == "cp1252"), 1.0)
     best = found.best()
     return None if best is None or western <= best.chaos + SAME_CHAOS else str(best.encoding)
-
-
-def decode_start(raw: bytes, encoding: str, name: str) -> str:
-    """The text of `raw`, which may end in the middle of a character; an error where that is not its encoding."""
-    try:
-        b"x".decode(encoding, "ignore")  # a LookupError where it is none of text, such as zip
-        return codecs.getincrementaldecoder(encoding)("replace").decode(raw)
-    except LookupError as error:
-        raise ReadError(f"{name}: there is no encoding {encoding!r}. Try 'utf-8' or 'cp1252'.") from error
-    except UnicodeError as error:
-        raise ReadError(f"{name}: is not in {encoding}: {error}. Left out, the encoding is found.") from error

@@ -1,4 +1,4 @@
-"""Cells as a table: where it begins, its header and names, Python values as columns, the types asked for."""
+"""Cells as a table: where it starts, its header, column names and types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from addml.text import did_you_mean, listed
 
 
 def table_from_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> tuple[pa.Table, list[str]]:
-    """The table of these rows, each as long as `names`, and what had to be changed."""
+    """The table of these rows, each as long as `names`, and notes on what was changed."""
     unique, notes = unique_names(names)
     arrays = list(map(_array, list(zip(*rows, strict=True)) or [()] * len(names)))
     notes += [f"column {name}: {mixed}" for name, (_, mixed) in zip(unique, arrays, strict=True) if mixed]
@@ -39,12 +39,12 @@ def _array(values: Sequence[Any]) -> tuple[pa.Array, str | None]:
 
 # Column names -------------------------------------------------------------------------------------------------
 def numbered_names(count: int) -> list[str]:
-    """x0, x1, ...: the names of columns that have none."""
+    """x0, x1, ...: names for columns without a header."""
     return [f"x{position}" for position in range(count)]
 
 
 def unique_names(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The names made unique, `name` then `name_2`, a blank one after its position; and what was changed."""
+    """Make names unique (`name`, `name_2`) and fill in blank ones (`x3`); and notes on what was changed."""
     given = [name.strip() for name in names]
     taken, seen = set(given) - {""}, set[str]()
     result, changes = list[str](), list[str]()
@@ -61,7 +61,7 @@ def unique_names(names: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def check_columns(columns: Sequence[str] | None, names: Sequence[str], source: str) -> list[str] | None:
-    """The columns asked for, each of which must be there."""
+    """The requested columns without repetitions; raises for one that does not exist."""
     for column in columns or ():
         if column not in names:
             hint = did_you_mean(column, names)
@@ -71,11 +71,11 @@ def check_columns(columns: Sequence[str] | None, names: Sequence[str], source: s
 
 # Chosen columns, in the types of a schema ---------------------------------------------------------------------
 def shaped(table: pa.Table, columns: Sequence[str] | None, source: str) -> tuple[pa.Table, list[str]]:
-    """The table with nested columns spread out, unique names and the chosen columns; and what changed."""
+    """The chosen columns, with nested ones flattened and unique names; and notes on what was changed."""
     notes = []
     while any(pa.types.is_struct(kind) for kind in table.schema.types):
         nested = [one.name for one in table.schema if pa.types.is_struct(one.type)]
-        notes.append(f"nested columns, spread out as name.part: {', '.join(nested[:8])}")
+        notes.append(f"nested columns, flattened to name.part: {', '.join(nested[:8])}")
         table = table.flatten()
     names, renamed = unique_names(table.column_names)
     if names != table.column_names:
@@ -92,7 +92,7 @@ def conformed(
     rows: int,
     source: str,
 ) -> Iterator[pa.RecordBatch]:
-    """The batches shaped, in the types of `schema`, and at most `rows` rows each."""
+    """The batches as `shaped`, cast to `schema`, with at most `rows` rows each."""
     done = 0
     for batch in batches:
         table, _ = shaped(pa.Table.from_batches([batch]), columns, source)
@@ -101,7 +101,7 @@ def conformed(
 
 
 def _cast(table: pa.Table, schema: pa.Schema | None, done: int, source: str) -> pa.Table:
-    """The columns that `schema` names in its types; `done` rows came before."""
+    """Cast the columns that `schema` names; `done` is the number of rows before these."""
     for position, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
         if schema is None or name not in schema.names or (kind := schema.field(name).type) == column.type:
             continue
@@ -114,12 +114,12 @@ def _cast(table: pa.Table, schema: pa.Schema | None, done: int, source: str) -> 
     return table
 
 
-# Where a table begins: titles and notes above it, its header, cells that are values --------------------------
+# Where a table starts, and whether it has a header ------------------------------------------------------------
 Rows = Sequence[Sequence[str]]
 
 MOST_ABOVE = 30  # rows above a table
-AGREEMENT = 0.8  # the share of rows that must have equally many cells before they are a table
-TYPED_SHARE = 0.9  # a column is of numbers or dates when nearly all its cells are: one may be a slip
+AGREEMENT = 0.8  # the share of a table's rows with the usual number of cells
+TYPED_SHARE = 0.9  # of the cells in a column of numbers or dates; the others may be typing errors
 MISSING = frozenset(MISSING_MARKERS)
 NUMBER = re.compile(
     r"\(?[$€£¥]?\s?[+\-\u2212]?[$€£¥]?(\d+([.,]\d*)*|[.,]\d+)([eE][+-]?\d+)?\s?[%$€£¥]?[)-]?|[+-]?inf(inity)?",
@@ -136,26 +136,26 @@ def is_missing(cell: str) -> bool:
 
 
 def filled_cells(cells: Iterable[str]) -> list[str]:
-    """The cells that hold a value, without the spaces around them."""
+    """The stripped cells, without missing ones."""
     return [stripped for cell in cells if (stripped := cell.strip()) not in MISSING]
 
 
 def is_typed(cell: str) -> bool:
-    """Whether the cell looks like a number, a date, a time or a truth value: what column names are not."""
+    """Whether the cell looks like a number, date, time or boolean, and so not like a column name."""
     return cell.lower() in ("true", "false") or any(one.fullmatch(cell) for one in (NUMBER, ISO_DATE, DATE_LIKE, CLOCK))
 
 
 def usual_width(rows: Rows) -> tuple[int, int]:
-    """The commonest number of cells, and how many rows have it."""
+    """The most common number of cells, and how many rows have it."""
     counts = Counter(map(len, rows))
     return max(counts.items(), key=lambda item: (item[1], item[0]), default=(0, 0))
 
 
 def table_start(rows: Rows) -> int:
-    """How many rows stand above the names of the columns: titles, notes and dates, which fill few columns of the table.
+    """The number of rows above the header: titles, notes and dates, which fill few columns.
 
-    Where the rows below have no clear header, only rows of a single cell are taken for such: a header that is too
-    short or too long is an error to report, not a title.
+    Without a clear header below them, only rows of a single cell count: a header that is too short or too long must
+    be reported, not skipped.
     """
     width, _ = usual_width(rows)
     filled = [sum(1 for cell in row if cell.strip()) for row in rows[:MOST_ABOVE]]
@@ -165,7 +165,7 @@ def table_start(rows: Rows) -> int:
     if not start or width < 2 or len(body) < AGREEMENT * len(rows[start:]):
         return 0
     if any(len(row) == width and not row[0].strip() and all(cell.strip() for cell in row[1:]) for row in above):
-        return 0  # a header whose first column, the index of a data frame, has no name
+        return 0  # the header of a data frame, whose index has no name
     if (votes := _votes(body)) > 0:
         return start
     apart = votes == 0 or not min(filled[:start]) or all(len(row) != width for row in above)
@@ -174,7 +174,7 @@ def table_start(rows: Rows) -> int:
 
 
 def has_header(rows: Rows) -> bool:
-    """Whether the first row names the columns: text above numbers says so, numbers above numbers do not."""
+    """Whether the first row names the columns: text above numbers does, numbers above numbers do not."""
     first = [cell.strip() for cell in rows[0]]
     if _counts_up(first):
         return True
@@ -197,7 +197,7 @@ def _vote(name: str, cells: list[str]) -> int:
 
 
 def _counts_up(names: list[str]) -> bool:
-    """0, 1, 2, ... as arrays are written, or the years of a table that has one column for each."""
+    """Whether the names are 0, 1, 2, ... (an array written as CSV) or contain consecutive years."""
     numbers = [int(name) for name in names if name.isdecimal()]
     if len(numbers) < 3 or any(is_typed(name) for name in names if not name.isdecimal()):
         return False

@@ -1,4 +1,4 @@
-"""Tables to CSV, Parquet, JSON lines, Excel or a database, and files of any content: whole, or no file at all."""
+"""Tables to CSV, Parquet, JSON lines, Excel or a database. A file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from addml.io.documents import SHEET_ROWS, as_json, database, disposed
-from addml.io.source import COMPRESSION_NAMES, STREAMS, is_special, library
+from addml.io.source import COMPRESSION_NAMES, PARQUET_NAMES, STREAMS, is_special, library
 from addml.text import listed, visible, without_password
 
 FORMATS = {
     **dict.fromkeys((".csv", ".tsv"), "csv"),
-    **dict.fromkeys((".parquet", ".pq"), "parquet"),
+    **dict.fromkeys(PARQUET_NAMES, "parquet"),
     **dict.fromkeys((".jsonl", ".ndjson"), "json"),
     ".xlsx": "excel",
 }
 JSON_ROWS = 10_000
-GUARDED = "text cells that began like a formula, now with an apostrophe before"
-NOT_FINITE = "numbers that are not finite, written as null"
+GUARDED = "text cells that start like a formula, now with a leading apostrophe"
+NOT_FINITE = "infinite and NaN values, written as null"
 BUFFER_BYTES = 1 << 20
-FORMULA = r"^[=+\-@\t\r\n]"  # what a spreadsheet may run when it opens the file
-NUMBER = r"^-\d+([.,]\d+)?([eE][+\-]?\d+)?$"  # but not this, as ids that are copied may be
+FORMULA = r"^[=+\-@\t\r\n]"  # a spreadsheet may run such a cell when it opens the file
+NUMBER = r"^-\d+([.,]\d+)?([eE][+\-]?\d+)?$"  # not a formula, but a number as text, such as an id
 
 
 class WriteError(OSError):
-    """An output that cannot be written; the message names it and the remedy."""
+    """An output that cannot be written."""
 
 
 def write_table(table: pa.Table, path: str | os.PathLike[str]) -> list[str]:
-    """Write the table and give back what is to be said."""
+    """Write the table; returns notes on what was changed."""
     return write_pieces([table], path)
 
 
 def write_pieces(pieces: Iterable[pa.Table], path: str | os.PathLike[str]) -> list[str]:
-    """Write a table that comes in pieces, of which there is at least one, and give back what is to be said."""
+    """Write a table that comes in one or more pieces; returns notes on what was changed."""
     coming = iter(pieces)
     first = next(coming)
     with open_writer(path, first.schema) as writer:
@@ -58,7 +58,7 @@ def write_pieces(pieces: Iterable[pa.Table], path: str | os.PathLike[str]) -> li
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file of any content: whole, or not at all."""
+    """Write a file of any content, completely or not at all."""
     target = _real(path)
     with _replacing(target) as file, naming(target), file:
         file.write(content)
@@ -66,7 +66,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[TableWriter]:
-    """A writer for pieces of this schema; the file appears when the block ends well, and not otherwise."""
+    """A writer for pieces of this schema; the file appears only if the block ends without an error."""
     target = _real(Path(os.path.expanduser(path)))
     kind, compression = table_format(target)
     with _replacing(target) as file:
@@ -80,40 +80,40 @@ def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[Tab
                 opened[0].close()
                 opened[1].close()
         except BaseException:
-            for one in opened:  # or they complain when they are collected
+            for one in opened:  # otherwise they raise when garbage-collected
                 with suppress(Exception):
                     one.close()
             raise
 
 
 def table_format(target: Path) -> tuple[str, str | None]:
-    """The format and the compression that the name asks for; an error where there are none such."""
+    """The format and the compression that the file name asks for."""
     suffix, compression = target.suffix.lower(), COMPRESSION_NAMES.get(target.suffix.lower())
     if compression:
         suffix = Path(target.stem).suffix.lower()
     if suffix not in FORMATS and not is_special(target):
         raise WriteError(f"{target}: the name must end in {', '.join(FORMATS)} (or .csv.gz, .csv.zst).")
     if FORMATS.get(suffix) in ("parquet", "excel") and compression:
-        raise WriteError(f"{target}: a {suffix} file is compressed within. Leave out {target.suffix}.")
+        raise WriteError(f"{target}: a {suffix} file is already compressed. Leave out {target.suffix}.")
     return FORMATS.get(suffix, "csv"), compression
 
 
 def _real(path: Path) -> Path:
-    """Where a link leads to, which stays a link; what /dev/stdout leads to has no name."""
+    """The target of a symbolic link, so that the link stays; special files are not resolved."""
     return path if is_special(path) else Path(os.path.realpath(path))
 
 
 @contextmanager
 def _replacing(target: Path) -> Iterator[IO[bytes]]:
-    """A file under another name in the same folder, which takes the name of `target` if all goes well."""
+    """A temporary file in the same folder, renamed to `target` if the block ends without an error."""
     if target.is_dir():
         raise WriteError(f"{target}: is a folder. Give the name of a file in it.")
     if not target.parent.is_dir():
         raise WriteError(f"{target}: the folder {target.parent} does not exist. Create it, or write elsewhere.")
-    special = is_special(target)  # a device or a pipe is written to, never replaced
+    special = is_special(target)  # written in place
     part = target if special else target.with_name(f".addml-{os.getpid()}-{secrets.token_hex(4)}.part")
     with naming(target):
-        if str(target) in STREAMS:  # as it is open, so that what `>>` leads to keeps what it holds
+        if str(target) in STREAMS:  # not opened anew: `>>` must append
             file: IO[bytes] = os.fdopen(os.dup(STREAMS[str(target)]), "wb", buffering=BUFFER_BYTES)
         else:
             file = part.open("wb" if special else "xb", buffering=BUFFER_BYTES)
@@ -122,7 +122,7 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
         if not special:
             with naming(target):
                 with part.open("rb+") as written:
-                    os.fsync(written.fileno())  # on the disk before it gets its name
+                    os.fsync(written.fileno())  # on disk before the rename
                 if target.exists():
                     shutil.copymode(target, part)
                 part.replace(target)
@@ -136,11 +136,11 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def naming(target: Path) -> Iterator[None]:
-    """Name the output and the remedy in an error of the system."""
+    """Turn OSErrors into a WriteError that names the output and the remedy."""
     try:
         yield
     except OSError as error:
-        if isinstance(error, WriteError | BrokenPipeError):  # whoever read a pipe has had enough
+        if isinstance(error, WriteError | BrokenPipeError):  # a pipe's reader may stop early
             raise
         full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
         remedy = "Free some space" if full else "Check the folder's permissions"
@@ -157,7 +157,7 @@ class TableWriter:
     def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
         self._stream, self._schema, self._target = stream, schema, target
         self._changed = Counter[str]()
-        self._begin()
+        self._writer = self._begin()
 
     def write(self, piece: pa.Table | pa.RecordBatch) -> None:
         """Add rows, of the schema that the writer was opened with."""
@@ -166,20 +166,21 @@ class TableWriter:
 
     @property
     def notes(self) -> list[str]:
-        """What was changed so far on the way to the file."""
+        """What was changed so far to fit the format."""
         return [f"{what}: {count:,}" for what, count in self._changed.items() if count]
 
     def close(self) -> None:
-        """Write what is still to be written."""
+        """Write what is still buffered."""
+        self._writer.close()
 
-    def _begin(self) -> None:
-        pass
+    def _begin(self) -> Any:
+        return self._stream
 
     def _add(self, table: pa.Table) -> None:
-        raise NotImplementedError
+        self._writer.write_table(table)
 
     def _guarded(self, table: pa.Table) -> pa.Table:
-        """The table in types that CSV can hold, its text and names such that a spreadsheet runs none of them."""
+        """The table in types that CSV has, with no text or name that a spreadsheet would run as a formula."""
         columns = [_plain(column) for column in table.columns]
         for position, column in enumerate(columns):
             if pa.types.is_string(column.type):
@@ -189,22 +190,19 @@ class TableWriter:
 
 
 class CsvWriter(TableWriter):
-    """CSV in which no text cell begins like a spreadsheet formula."""
+    """CSV without cells that a spreadsheet would run as a formula."""
 
-    def _begin(self) -> None:
+    def _begin(self) -> csv.CSVWriter:
         options = csv.WriteOptions(delimiter="\t" if ".tsv" in self._target.suffixes else ",")
         self._schema = self._guarded(self._schema.empty_table()).schema
-        self._writer = csv.CSVWriter(self._stream, self._schema, write_options=options)
+        return csv.CSVWriter(self._stream, self._schema, write_options=options)
 
     def _add(self, table: pa.Table) -> None:
         self._writer.write_table(self._guarded(table).cast(self._schema))
 
-    def close(self) -> None:
-        self._writer.close()
-
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column in a type that CSV can hold: text for nested values."""
+    """The column in a type that CSV has; nested values become JSON."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         return _plain(column.cast(kind.value_type))
@@ -217,7 +215,7 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _neutralised(text: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.ChunkedArray, int]:
-    """The text with an apostrophe before what a spreadsheet would take for a formula, and how often."""
+    """The text with an apostrophe before formulas, and how many there are."""
     found = pc.fill_null(pc.match_substring_regex(text, FORMULA), False)
     if pc.any(found).as_py():
         found = pc.and_not(found, pc.fill_null(pc.match_substring_regex(text, NUMBER), False))
@@ -230,14 +228,8 @@ def _neutralised(text: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.Chunke
 class ParquetWriter(TableWriter):
     """Parquet, compressed with zstd."""
 
-    def _begin(self) -> None:
-        self._writer = parquet.ParquetWriter(self._stream, self._schema, compression="zstd")
-
-    def _add(self, table: pa.Table) -> None:
-        self._writer.write_table(table)
-
-    def close(self) -> None:
-        self._writer.close()
+    def _begin(self) -> parquet.ParquetWriter:
+        return parquet.ParquetWriter(self._stream, self._schema, compression="zstd")
 
 
 class JsonWriter(TableWriter):
@@ -247,38 +239,39 @@ class JsonWriter(TableWriter):
         for start in range(0, table.num_rows, JSON_ROWS):
             columns = [self._values(column) for column in table.slice(start, JSON_ROWS).columns]
             rows = (dict(zip(self._schema.names, values, strict=True)) for values in zip(*columns, strict=True))
-            self._stream.write("".join(as_json(row) + "\n" for row in rows).encode())
+            self._writer.write("".join(as_json(row) + "\n" for row in rows).encode())
 
     def _values(self, column: pa.ChunkedArray) -> list[Any]:
         if pa.types.is_floating(column.type):
             finite = pc.is_finite(column)
-            self._changed[NOT_FINITE] += (len(finite) - finite.null_count) - (pc.sum(finite).as_py() or 0)
+            self._changed[NOT_FINITE] += pc.sum(pc.invert(finite)).as_py() or 0
             column = pc.if_else(finite, column, None)
         return list(column.to_pylist())
 
 
 class ExcelWriter(TableWriter):
-    """A workbook with one sheet, in which no text cell is a formula."""
+    """A workbook with one sheet, without cells that are formulas."""
 
-    def _begin(self) -> None:
+    def _begin(self) -> Any:
         openpyxl = library("openpyxl", "excel", f"{self._target}: Excel")
         self._left, self._book = SHEET_ROWS - 1, openpyxl.Workbook(write_only=True)
-        self._sheet = self._book.create_sheet("scored")
-        self._sheet.append(self._guarded(self._schema.empty_table()).column_names)
+        sheet = self._book.create_sheet("scored")
+        sheet.append(self._guarded(self._schema.empty_table()).column_names)
+        return sheet
 
     def _add(self, table: pa.Table) -> None:
         self._left -= table.num_rows
         if self._left < 0:
             raise WriteError(f"{self._target}: a sheet holds at most {SHEET_ROWS - 1:,} rows. Write .csv or .parquet.")
         for values in zip(*(column.to_pylist() for column in self._guarded(table).columns), strict=True):
-            self._sheet.append(list(map(_excel_value, values)))
+            self._writer.append(list(map(_excel_value, values)))
 
     def close(self) -> None:
         self._book.save(self._stream)
 
 
 def _excel_value(value: Any) -> Any:
-    """The value as a cell holds it: no time zone, no control characters, nothing that is not finite."""
+    """The value as Excel can hold it: no time zone, control characters, NaN or infinity."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, datetime):
@@ -291,15 +284,15 @@ WRITERS = {"csv": CsvWriter, "parquet": ParquetWriter, "json": JsonWriter, "exce
 
 # Scores back into a database ---------------------------------------------------------------------------------
 def stored(pieces: Iterable[pa.Table], address: str, table: str) -> Iterator[pa.Table]:
-    """The pieces, each written into the database on its way, all in one transaction: a failure changes nothing.
+    """Yield the pieces and write each to the database, all in one transaction: a failure changes nothing.
 
-    A table that is there must have the same columns; its rows are replaced, so that indexes, grants and views stay.
+    An existing table must have these columns; its rows are replaced, while indexes, grants and views stay.
     """
     coming = iter(pieces)
     first = next(coming)
     check_target(address, table, first.schema.names)
     engine, target = database(address), _target(table, first.schema)
-    if engine.dialect.name == "sqlite":  # its driver would begin only at the first row, behind the creation of a table
+    if engine.dialect.name == "sqlite":  # its driver starts the transaction only after `create table`
         from sqlalchemy import event
 
         event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
@@ -315,7 +308,7 @@ def stored(pieces: Iterable[pa.Table], address: str, table: str) -> Iterator[pa.
 
 
 def check_target(address: str, table: str, names: Iterable[str] = ("score",)) -> None:
-    """An error where there is a table of this name that has not these columns, such as the one that is read."""
+    """Raise if a table of this name exists without these columns: it may be the one to read."""
     engine, shown = database(address), without_password(address)
     with disposed(engine, WriteError, f"{shown}: cannot be opened"):
         import sqlalchemy
@@ -325,8 +318,8 @@ def check_target(address: str, table: str, names: Iterable[str] = ("score",)) ->
         known = [one["name"] for one in inspector.get_columns(name, schema or None)] if found else []
     if found and not set(names) <= set(known):
         raise WriteError(
-            f"{shown}: the table {table!r} holds something else ({listed(known, 8)}) and is not replaced; name another "
-            "table, or drop this one."
+            f"{shown}: the table {table!r} holds something else ({listed(known, 8)}), so it is not replaced. "
+            "Name another table, or drop this one."
         )
 
 
@@ -337,21 +330,22 @@ def _target(table: str, columns: pa.Schema) -> Any:
         pa.types.is_boolean: sql.Boolean(),
         pa.types.is_integer: sql.BigInteger(),
         pa.types.is_floating: sql.Double(),
-        pa.types.is_timestamp: sql.DateTime(),
         pa.types.is_date: sql.Date(),
         pa.types.is_time: sql.Time(),
     }
-    own = list[Any]()
-    for column in columns:
-        found = next((found for is_kind, found in types.items() if is_kind(column.type)), sql.Text())
-        zoned = pa.types.is_timestamp(column.type) and column.type.tz is not None
-        own.append(sql.Column(column.name, sql.DateTime(timezone=True) if zoned else found))
+
+    def sql_type(kind: pa.DataType) -> Any:
+        if pa.types.is_timestamp(kind):
+            return sql.DateTime(timezone=kind.tz is not None)
+        return next((found for is_kind, found in types.items() if is_kind(kind)), sql.Text())
+
     schema, _, name = table.rpartition(".")
+    own = [sql.Column(column.name, sql_type(column.type)) for column in columns]
     return sql.Table(name, sql.MetaData(), *own, schema=schema or None)
 
 
 def _sql_value(value: Any) -> Any:
-    """A value as a database takes it: no NaN, and nested values as JSON."""
+    """A value that a database can store: no NaN, and nested values as JSON."""
     if isinstance(value, float):
         return None if value != value else value
     return as_json(value) if isinstance(value, list | dict) else value

@@ -18,7 +18,7 @@ from addml.findings import Findings
 from addml.fit import fit as fit_rows
 from addml.io.image_folder import is_image_folder
 from addml.model import Model
-from addml.pipeline.options import CONTAMINATION, IMAGE, KIND_WORDS, MEMORY, SERIES, TABLE, Options, check_applies
+from addml.pipeline.options import IMAGE, KIND_WORDS, MEMORY, SERIES, TABLE, Options, check_applies
 from addml.pipeline.ranking import Result
 from addml.progress import Progress
 from addml.text import did_you_mean
@@ -127,7 +127,7 @@ def storage_of(options: Options) -> Storage:
 def settings_of(options: Options) -> dict[str, Any]:
     return {
         "members": options.members,
-        "contamination": CONTAMINATION if options.contamination is None else options.contamination,
+        "contamination": options.contamination,
         "epochs": options.epochs,
         "scorer": options.scorer,
         "random_state": options.seed,

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 import pyarrow as pa
 
-from addml.decisions.decision import EVENT_RATE, EVENTS, Decision
-from addml.decisions.events import FALSE_RATE, Event, budget_threshold, event_figures, events, peaks, tail_threshold
+from addml.decisions.decision import EVENTS, Decision
+from addml.decisions.events import Event, event_figures
 from addml.errors import AddmlError
 from addml.explain import contributions_of
 from addml.explain.attribution import channel_distances, expected_bands
@@ -26,7 +26,7 @@ from addml.model import Model
 from addml.pipeline.batches import scoring_place
 from addml.pipeline.evaluation import evaluate
 from addml.pipeline.labels import read_label
-from addml.pipeline.options import SERIES, Options, decisions_given
+from addml.pipeline.options import SERIES, Options
 from addml.pipeline.ranking import LISTED, Result, highest, training_findings
 from addml.pipeline.run import fit_model, one_sided
 from addml.pipeline.sources import Chosen, Input, check_unseen, choose, find, names_beside, open_input, possible_names
@@ -68,9 +68,6 @@ class SeriesSource:
             model = fit_model(options, read.series, window=form, one_sided=sides, by=by)
         if model.vectorizer.groups is not None:
             read.data.notes.append(re.sub(r"\brows\b", "steps", model.vectorizer.groups.note))
-        if not decisions_given(options):
-            ordered = peaks(model.training.values, window, model.sampling.begins if model.sampling else ())
-            model = replace(model, decision=Decision(tail_threshold(ordered), EVENT_RATE, FALSE_RATE))
         return replace(model, ids=read.chosen.ids)
 
     def training_findings(self, model: Model) -> Findings:
@@ -88,13 +85,11 @@ class SeriesSource:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # training gave these warnings
                 read, rows, scores = own, cast(WindowRows, model.vectorizer.read(own.series)), model.training.values
-        assert model.form is not None
-        how = (() if rows.sampling is None else rows.sampling.begins, model.form.shape[0], options.min_steps)
+        tau, flagged = model.events(scores, rows.sampling, options.events, options.min_steps)
         if options.events is not None:
-            tau = budget_threshold(scores, options.events, *how)
             model = replace(model, decision=Decision(tau, EVENTS, options.events))
-        scored = _Scored(model, read, rows, scores, events(scores, model.threshold, *how))
-        closest = [] if scored.found else events(scores, budget_threshold(scores, CLOSEST, *how), *how)
+        scored = _Scored(model, read, rows, scores, flagged)
+        closest = [] if flagged else model.events(scores, rows.sampling, CLOSEST, options.min_steps)[1]
         ranked, pictures = _ranked(scored, closest, options)
         findings = _findings(scored, ranked, pictures, 0 if own is None else len(read.steps))
         if read.marks is not None:
