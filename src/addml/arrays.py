@@ -1,8 +1,7 @@
 """One spelling of the mathematics for NumPy arrays (CPU) and torch tensors (accelerators); arrays in files.
 
-These networks are so small that calling an operation on the CPU costs more than computing it, and a NumPy call costs
-about half of a torch call. CPU users also need no torch. NumPy 2 and torch mostly agree (`@`, `.mT`,
-`sum(axis=..., keepdims=...)`, in-place operators); the functions here bridge the rest.
+In networks this small a NumPy call takes half the time of a torch call. Both mostly agree (`@`, `.mT`, `sum(axis=...,
+keepdims=...)`, in-place operators); the functions here bridge the rest.
 """
 
 from __future__ import annotations
