@@ -169,7 +169,10 @@ def center_distances(z: Array, center: Array, distance: Distance) -> tuple[Array
         mu = normalised(center[:, None])
         return 1 - (unit * mu).sum(axis=-1), lambda grad: unit_back(-grad[..., None] * mu)
     offset = z - center[:, None]
-    squared = _squares(offset)
+    if isinstance(offset, np.ndarray):
+        squared = dots(offset, offset)  # a row's bits do not depend on its place
+    else:
+        squared = namespace(z).linalg.vector_norm(offset, dim=-1).square()  # a single pass
 
     def back(grad: Array) -> Array:
         return 2 * grad[..., None] * offset
@@ -178,13 +181,6 @@ def center_distances(z: Array, center: Array, distance: Distance) -> tuple[Array
         return squared, back
     roots = namespace(z).sqrt(squared)
     return roots, lambda grad: back(_through_root(grad, roots))
-
-
-def _squares(offset: Array) -> Array:
-    """The squared lengths (...) of offset (..., w); a row's bits do not depend on its place."""
-    if isinstance(offset, np.ndarray):
-        return dots(offset, offset)
-    return namespace(offset).linalg.vector_norm(offset, dim=-1).square()  # a single pass
 
 
 def cross_distances(z: Array, references: Array, distance: Distance) -> Array:

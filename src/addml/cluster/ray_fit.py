@@ -7,7 +7,6 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -84,14 +83,15 @@ def fit_rows(
     Config.resolve(settings)  # fail before the cluster starts
     open_source(path, columns)
     target = os.path.abspath(os.path.expanduser(output))
-    checkpoint = storage.checkpoint or f"{target}.checkpoint"
     job = {
         "version": __version__,
         "settings": json.dumps(plain),
         "path": os.path.abspath(os.path.expanduser(path)),
         "columns": None if columns is None else list(columns),
         "output": target,
-        "storage": replace(storage, checkpoint=os.path.abspath(os.path.expanduser(checkpoint))),
+        "checkpoint": os.path.abspath(os.path.expanduser(storage.checkpoint or f"{target}.checkpoint")),
+        "scratch": None if storage.scratch is None else os.fspath(storage.scratch),
+        "memory": storage.memory,
         "every": every,
     }
     with connected(address, workers) as (_, count), tempfile.TemporaryDirectory(dir=Path(target).parent) as folder:
@@ -121,8 +121,9 @@ def _work(job: dict[str, Any]) -> None:
     """The work of each process in Ray Train's group."""
     check_version(job["version"])
     group = TorchGroup(job["every"])
+    storage = Storage(job["checkpoint"], job["scratch"], job["memory"])
     config = Config.resolve(settings_from_json(json.loads(job["settings"])))
-    model = fit(config, open_source(job["path"], job["columns"]), storage=job["storage"], group=group)
+    model = fit(config, open_source(job["path"], job["columns"]), storage=storage, group=group)
     if group.rank == 0:
         model_file.save(model, job["output"])
 
