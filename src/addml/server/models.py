@@ -1,7 +1,4 @@
-"""The models of a server, reloaded when they change on disk, and scoring of rows sent by clients.
-
-Rows are parsed by their content type and get the scores of `addml score`.
-"""
+"""The models of a server, reloaded when they change on disk, and scoring of rows sent by clients."""
 
 from __future__ import annotations
 
