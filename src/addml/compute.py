@@ -151,22 +151,13 @@ blas_threads = BlasThreads()
 def in_threads(work: Callable[[int], None], parts: int, threads: int) -> None:
     """Call work(0) ... work(parts - 1) on Python threads, each with single-threaded matrix products."""
     with blas_threads(1):
-        if threads == 1 or parts == 1:
-            for part in range(parts):
-                work(part)
-            return
-        with ThreadPoolExecutor(threads) as pool:
-            try:  # blas_threads(1) again, for libraries with one setting per thread
-                for done in [pool.submit(blas_threads(1)(work), part) for part in range(parts)]:
-                    done.result()
-            except BaseException:  # including KeyboardInterrupt
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        limited = blas_threads(1)(work)  # again, for libraries with one setting per thread
+        deque(on_threads(limited, range(parts), min(threads, parts)), maxlen=0)
 
 
 def on_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
     """Map `work` over the items on threads and yield the results in order, reading a few items ahead."""
-    if threads == 1:
+    if threads <= 1:
         yield from map(work, items)
         return
     with ThreadPoolExecutor(threads) as pool:

@@ -9,6 +9,7 @@ benchmarks.events` compares it with other rules.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -85,20 +86,14 @@ def budget_threshold(
     def found(place: int) -> int:
         return len(_spans(scores, levels[place], begins, window, shortest)[0])
 
-    best, most, too_low = 0, 0, None
+    best, most = 0, 0
     for place in np.unique(np.linspace(0, len(levels) - 1, THRESHOLDS_TRIED).astype(int)).tolist():
         number = found(place)
         if number > count:
-            too_low = place
+            best += bisect_right(range(best + 1, place), count, key=found)
             break
         if number > most:
             best, most = place, number
-    while too_low is not None and too_low - best > 1:
-        middle = (best + too_low) // 2
-        if found(middle) <= count:
-            best = middle
-        else:
-            too_low = middle
     return float(levels[best])
 
 
