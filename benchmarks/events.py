@@ -19,7 +19,7 @@ import numpy as np
 
 from addml import ADDML
 from addml.decisions.decision import alarm_threshold
-from addml.decisions.events import FALSE_RATE, event_figures, events, peaks, tail_threshold
+from addml.decisions.events import FALSE_RATE, budget_threshold, event_figures, events, peaks, tail_threshold
 from addml.inputs.series import Series, choose_window
 from benchmarks.documents import DOCS, write_part
 from benchmarks.timing import markdown
@@ -98,6 +98,7 @@ def fits(train: np.ndarray | None, test: np.ndarray) -> Iterator[tuple[np.ndarra
 def main() -> None:
     """Measure, and write the table."""
     counts, windows = {name: np.zeros(7, np.int64) for name in METHODS}, 0.0
+    first: dict[bool, list[float]] = {True: [], False: []}  # by whether there is a training part
     for train, test, label in dev_series():
         window, _ = choose_window(Series(test if train is None else train))
         for fitted, apart in fits(train, test):
@@ -108,6 +109,8 @@ def main() -> None:
             clean = None if apart is None else detector.anomaly_score(apart)
             scores = own if apart is None else detector.anomaly_score(test)
             windows += 0 if clean is None else len(clean) / window
+            if label.any():
+                first[train is not None].append(_true_of_first(scores, label, window))
             for name, (method, shortest) in METHODS.items():
                 tau = method(peaks(own, window))
                 counts[name] += _figures(tau, clean, scores, label, window, shortest)
@@ -118,6 +121,9 @@ def main() -> None:
     events_in = f"events in {windows:,.0f} clean windows (per 1,000)"
     head = ["", events_in, "fit on train: found", "false", "fit and score: found", "false"]
     write_part(DOCS / "series.md", "events", markdown(head, lines))
+    shares = [f"{np.mean(first[kind]):.2f}" for kind in (True, False)]
+    head = ["`--events k` for k labelled ranges", "fit on train", "fit and score"]
+    write_part(DOCS / "series.md", "first", markdown(head, [["mean share of true events", *shares]]))
 
 
 def _figures(
@@ -129,6 +135,13 @@ def _figures(
     if clean is None:
         return [0, 0, 0, 0, *found]
     return [len(events(clean, tau, (), window, shortest)), *found, 0, 0, 0]
+
+
+def _true_of_first(scores: np.ndarray, label: np.ndarray, window: int) -> float:
+    """The share of true events among as many as are labelled."""
+    labelled = int(event_figures([], label)["labelled"])
+    found = events(scores, budget_threshold(scores, labelled, (), window), (), window)
+    return float(event_figures(found, label)["true_of_first"] / labelled)
 
 
 def _found(figures: np.ndarray) -> list[str]:

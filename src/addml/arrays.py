@@ -1,8 +1,7 @@
 """One spelling of the mathematics for NumPy arrays (CPU) and torch tensors (accelerators); arrays in files.
 
-These networks are so small that calling an operation on the CPU costs more than computing it, and a NumPy call costs
-about half of a torch call. CPU users also need no torch. NumPy 2 and torch mostly agree (`@`, `.mT`,
-`sum(axis=..., keepdims=...)`, in-place operators); the functions here bridge the rest.
+In networks this small a NumPy call takes half the time of a torch call. Both mostly agree (`@`, `.mT`, `sum(axis=...,
+keepdims=...)`, in-place operators); the functions here bridge the rest.
 """
 
 from __future__ import annotations
@@ -59,13 +58,6 @@ def convert(x: Array, like: Array) -> Array:
     return x.astype(like.dtype) if isinstance(x, np.ndarray) else x.to(like.dtype)
 
 
-def from_cutoff(x: Array, cutoff: Array) -> Array:
-    """1 where x is at or above the cut-off, else 0, in the dtype of x."""
-    if isinstance(x, np.ndarray):
-        return (x >= cutoff).astype(x.dtype)
-    return namespace(x).ge(x, cutoff, out=namespace(x).empty_like(x))  # one kernel launch
-
-
 def take(x: Array, ids: Array) -> Array:
     """The rows of x (n, ...) with these ids: (*ids.shape, ...)."""
     if isinstance(x, np.ndarray):
@@ -119,15 +111,6 @@ def column_sums(x: Array, out: Array | None = None) -> Array:
     return np.matmul(_ones(x.shape[-2], x.dtype).T, x, out=out)
 
 
-def pair_sums(x: Array) -> Array:
-    """The sums of every two numbers of x (E, b): (E, b, b)."""
-    if not isinstance(x, np.ndarray):
-        return x[:, :, None] + x[:, None, :]
-    sides = np.ones((x.shape[0], 3, x.shape[1]), x.dtype)
-    sides[:, 1] = x
-    return sides[:, :2].mT @ sides[:, 1:]  # half the time of a broadcast sum
-
-
 def plus_gram(x: Array, z: Array, factor: float) -> Array:
     """x + factor * (z @ z.mT) for a negative factor, (E, b, b), symmetric to the last bit if x is; overwrites x."""
     if isinstance(x, np.ndarray):
@@ -147,11 +130,6 @@ def gram(z: np.ndarray) -> np.ndarray:
     return np.matmul(z, z.mT, out=padded[..., :-8])
 
 
-def column_medians(x: np.ndarray) -> np.ndarray:
-    """The medians (d,) of the columns of x (n, d)."""
-    return np.asarray(np.median(np.array(x.T, order="C"), axis=1, overwrite_input=True))
-
-
 def dots(x: Array, y: Array) -> Array:
     """The dot products (...) of x and y (..., n)."""
     return np.vecdot(x, y) if isinstance(x, np.ndarray) else namespace(x).linalg.vecdot(x, y)
@@ -160,11 +138,6 @@ def dots(x: Array, y: Array) -> Array:
 @lru_cache(maxsize=64)
 def _ones(size: int, dtype: np.dtype[Any]) -> np.ndarray:
     return np.ones((size, 1), dtype)
-
-
-def at_least_one(x: Array) -> Array:
-    """X raised to 1 where it is less, so that it can be divided by."""
-    return np.maximum(x, 1) if isinstance(x, np.ndarray) else x.clip(1)  # np.clip costs more than the work here
 
 
 def no_grad(like: Array) -> AbstractContextManager[Any]:

@@ -120,8 +120,6 @@ class Client:
         with self._answer("DELETE", f"{API}/jobs/{job['id']}"):
             pass
 
-    # Requests -----------------------------------------------------------------------------------------------
-
     def _json(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         with self._answer(method, path, body) as answer:
             text = answer.read()
@@ -226,9 +224,6 @@ def _query(options: Mapping[str, Any]) -> str:
     given = {name: value for name, value in options.items() if value is not None}
     lists = {name: ",".join(map(str, value)) for name, value in given.items() if isinstance(value, list | tuple)}
     return urlencode(given | lists)
-
-
-# Rows -------------------------------------------------------------------------------------------------------
 
 
 def _parts(rows: Any) -> Iterator[list[str]]:

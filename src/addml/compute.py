@@ -151,17 +151,13 @@ blas_threads = BlasThreads()
 def in_threads(work: Callable[[int], None], parts: int, threads: int) -> None:
     """Call work(0) ... work(parts - 1) on Python threads, each with single-threaded matrix products."""
     with blas_threads(1):
-        if threads > 1 and parts > 1:
-            limited = blas_threads(1)(work)  # for libraries with one setting per thread
-            deque(on_threads(limited, range(parts), threads), maxlen=0)
-            return
-        for part in range(parts):
-            work(part)
+        limited = blas_threads(1)(work)  # again, for libraries with one setting per thread
+        deque(on_threads(limited, range(parts), min(threads, parts)), maxlen=0)
 
 
 def on_threads(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
     """Map `work` over the items on threads and yield the results in order, reading a few items ahead."""
-    if threads == 1:
+    if threads <= 1:
         yield from map(work, items)
         return
     with ThreadPoolExecutor(threads) as pool:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -30,7 +29,7 @@ from addml.fit import fit
 from addml.inputs import Rows, Window, of_rows, vectorizer_for
 from addml.inputs.array import ArrayVectorizer, as_numbers, is_plain
 from addml.inputs.disk import is_on_disk
-from addml.inputs.frame import as_table, is_pandas
+from addml.inputs.frame import collected, is_pandas
 from addml.model import Model
 from addml.progress import on_standard_error
 from addml.stream import Stream, Streams
@@ -126,6 +125,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         self.random_state = random_state
         self.verbose = verbose
 
+    model_: Model  # set at the end of fit
+
     @classmethod
     def paper(cls, **changes: Any) -> ADDML:
         """The paper's detector. Use `normal_ratio=1` if all training rows are normal (one-class data)."""
@@ -192,7 +193,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         before = dict(vars(self))
         try:
             with on_standard_error(self.verbose):
-                config, X, names = self._config, _settled(X), None
+                config, X, names = self._config, collected(X), None
                 kind = vectorizer_for(X, config) if start is None else type(start.vectorizer)
                 if kind is ArrayVectorizer and not is_on_disk(X):
                     X = self._numbers(X, reset=start is None)
@@ -218,12 +219,11 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         return as_numbers(given, lambda X: validate_data(self, X, ensure_min_samples=1 + reset, **known))
 
     def _read(self, X: Any) -> Rows:
-        X, vectorizer = _settled(X), self._fitted.vectorizer
+        X, vectorizer = collected(X), self._fitted.vectorizer
         if is_on_disk(X) and vectorizer.form is None:
             known = "which only fit, write_scores and the scoring methods accept"
             raise TypeError(f"X={X!r} is a table on disk, {known}; read the rows: pyarrow.parquet.read_table(...)")
-        is_named = hasattr(self, "feature_names_in_")
-        if isinstance(vectorizer, ArrayVectorizer) and (is_named or not is_plain(X, self.n_features_in_)):
+        if isinstance(vectorizer, ArrayVectorizer) and not is_plain(X, vectorizer):
             X = self._numbers(X, reset=False)
         rows = vectorizer.read(X)
         if rows.sampling is not None:
@@ -388,12 +388,3 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = []
         return tags
-
-
-def _settled(X: Any) -> Any:
-    """X, with a pyarrow batch as a table and a torch tensor as an array; refuses a lazy frame."""
-    if type(X).__name__ == "LazyFrame":
-        raise TypeError("X is a lazy frame, which has no rows yet; pass X.collect()")
-    if type(X).__module__.partition(".")[0] == "torch":
-        return to_numpy(X)
-    return as_table(X) if isinstance(X, pa.RecordBatch) else X

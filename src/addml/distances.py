@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 
 from addml.arrays import (
     Array,
-    at_least_one,
     column_sums,
+    convert,
     dots,
-    from_cutoff,
     index_like,
     namespace,
-    pair_sums,
     plus_gram,
     room,
     row_product,
     row_sums,
+    zeros,
 )
 
 Distance = Literal["sqeuclidean", "euclidean", "cosine"]
@@ -42,14 +41,6 @@ def count_of(ratio: float, n: int, least: int = 1) -> int:
 # Cut-offs ---------------------------------------------------------------------------------------------------
 
 
-class Hardest(NamedTuple):
-    """The hardest distances of every member."""
-
-    cutoff: Array  # (E,), the k-th largest distance
-    count: Array  # (E,), how many are at or above it, ties included
-    mean: Array  # (E,), their mean
-
-
 def smallest(values: Array, ks: Sequence[int]) -> Array:
     """The ks[e]-th smallest value of each row e of values (E, n)."""
     if not isinstance(values, np.ndarray):
@@ -64,22 +55,22 @@ def _kth_smallest(values: np.ndarray, k: int) -> Any:
     return copy[k - 1]
 
 
-def hardest(values: Array, ks: Sequence[int]) -> Hardest:
-    """The values at or above the ks[e]-th largest of each row e of values (E, n); none if ks[e] is 0."""
+def hardest(values: Array, ks: Sequence[int]) -> tuple[Array, Array, Array]:
+    """The ks[e]-th largest of each row e of values (E, n), how many are as large, their mean; none if ks[e] is 0."""
     if not isinstance(values, np.ndarray) and min(ks) == max(ks) > 0:
         return _hardest_on_device(values, ks[0])
     cutoff = largest(values, ks)
-    taken = from_cutoff(values, cutoff[:, None])
+    taken = convert(values >= cutoff[:, None], values)
     count = row_sums(taken)[:, 0]
-    return Hardest(cutoff, count, dots(values, taken) / at_least_one(count))
+    return cutoff, count, dots(values, taken) / count.clip(1)
 
 
-def _hardest_on_device(values: Array, k: int) -> Hardest:
+def _hardest_on_device(values: Array, k: int) -> tuple[Array, Array, Array]:
     """The same with one k for all members, the usual case: copies nothing to the device, adds up only k values."""
     largest = values.topk(k, sorted=False).values
     cutoff = largest.amin(-1)
-    count = row_sums(from_cutoff(values, cutoff[:, None]))[:, 0]
-    return Hardest(cutoff, count, (largest.sum(-1) + (count - k) * cutoff) / count)  # ties are equal to the cut-off
+    count = row_sums(convert(values >= cutoff[:, None], values))[:, 0]
+    return cutoff, count, (largest.sum(-1) + (count - k) * cutoff) / count  # ties are equal to the cut-off
 
 
 def largest(values: Array, ks: Sequence[int]) -> Array:
@@ -129,10 +120,11 @@ def pair_distances(z: Array, distance: Distance) -> tuple[Array, Back]:
     """
     if distance == "cosine":
         unit, unit_back = _normalised_with_back(z)
-        halves = namespace(z).full_like(z[..., 0], 0.5)
-        return plus_gram(pair_sums(halves), unit, -1), lambda grad: unit_back(-(grad @ unit))
+        ones = zeros((*z.shape[:2], z.shape[1]), z) + 1
+        return plus_gram(ones, unit, -1), lambda grad: unit_back(-(grad @ unit))
     z = z - column_sums(z) / z.shape[1]  # keeps all distances, with less cancellation in float32
-    squared = plus_gram(pair_sums(dots(z, z)), z, -2)  # symmetric to the last bit, as cut-offs require
+    squares = dots(z, z)
+    squared = plus_gram(squares[:, :, None] + squares[:, None, :], z, -2)  # symmetric to the last bit, for cut-offs
 
     def back(grad: Array) -> Array:
         fill_diagonal(grad, -row_sums(grad)[..., 0])  # minus the Laplacian of the graph of pairs
@@ -177,7 +169,10 @@ def center_distances(z: Array, center: Array, distance: Distance) -> tuple[Array
         mu = normalised(center[:, None])
         return 1 - (unit * mu).sum(axis=-1), lambda grad: unit_back(-grad[..., None] * mu)
     offset = z - center[:, None]
-    squared = _squares(offset)
+    if isinstance(offset, np.ndarray):
+        squared = dots(offset, offset)  # a row's bits do not depend on its place
+    else:
+        squared = namespace(z).linalg.vector_norm(offset, dim=-1).square()  # a single pass
 
     def back(grad: Array) -> Array:
         return 2 * grad[..., None] * offset
@@ -186,13 +181,6 @@ def center_distances(z: Array, center: Array, distance: Distance) -> tuple[Array
         return squared, back
     roots = namespace(z).sqrt(squared)
     return roots, lambda grad: back(_through_root(grad, roots))
-
-
-def _squares(offset: Array) -> Array:
-    """The squared lengths (...) of offset (..., w); a row's bits do not depend on its place."""
-    if isinstance(offset, np.ndarray):
-        return dots(offset, offset)
-    return namespace(offset).linalg.vector_norm(offset, dim=-1).square()  # a single pass
 
 
 def cross_distances(z: Array, references: Array, distance: Distance) -> Array:

@@ -104,7 +104,6 @@ class Picture:
     """A thumbnail of an image."""
 
     name: str
-    row: int  # counted from 1
     score: float
     kind: str  # "strange" or "typical"
     image: bytes  # PNG or JPEG

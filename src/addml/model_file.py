@@ -1,7 +1,8 @@
 """A model on disk: a folder with a JSON document and a safetensors file; neither can run code.
 
 `write` first writes weights-HASH.safetensors, then replaces model.json, which names it. A crash leaves the old model or
-the new one. Checksums detect damage; `load` also checks types, shapes and ranges.
+the new one. Checksums detect damage; `load` scores a few rows, so that
+a model whose parts do not fit together is refused at once.
 """
 
 from __future__ import annotations
@@ -22,17 +23,18 @@ from addml.distances import DISTANCES
 from addml.encoders import WrongModuleError
 from addml.encoders import from_plain as network_from_plain
 from addml.encoders.module import ModuleNetwork
-from addml.inputs import vectorizer_from_json
+from addml.inputs import MemoryRows, vectorizer_from_json
 from addml.inputs.series import Sampling
 from addml.model import Examples, Model
+from addml.parameters import check_one_of
 from addml.preprocessing.groups import Groups
 from addml.preprocessing.profile import ColumnProfile
 from addml.preprocessing.scaling import Features
 from addml.scoring import scorer_from_plain
-from addml.scoring.views import embedded_places
 
 FORMAT = 7  # addml 0.1 wrote up to 5
 DTYPES = ("float32", "float64", "int64", "uint8")
+TRIED = 4  # rows of each kind; of up to 1,024 references, one of the last four is embedded
 HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -57,15 +59,14 @@ def load(path: str | os.PathLike[str], encoder: Any = None) -> Model:
         raise ModelFileError(f"{path} is the checkpoint of an unfinished fit; run the fit again to resume")
     try:
         model = _model_of(document, arrays, encoder)
-        _check_arrays(model, arrays)
-        _check_groups(model)
-        _check_divisors(model)
+        _check(model, arrays)
+        _try(model)
     except WrongModuleError as error:
         raise ModelFileError(f"{path}: {error}") from None
-    except ModelFileError as error:
-        raise ModelFileError(f"{path}: {error}; fit and save it again") from None
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise ModelFileError(f"{path}: model.json is not a valid model ({error!r}); fit and save it again") from None
+    except ImportError:
+        raise
+    except Exception as error:
+        raise ModelFileError(f"{path} is not a valid model ({error!r}); fit and save it again") from None
     return model
 
 
@@ -96,8 +97,9 @@ def _arrays_of(model: Model) -> dict[str, np.ndarray]:
     assert model.scale is not None
     parts = {"features": model.vectorizer.features, "scale": model.scale, "examples": model.examples}
     arrays = {f"{part}.{one.name}": getattr(value, one.name) for part, value in parts.items() for one in fields(value)}
+    groups = {} if model.vectorizer.groups is None else model.vectorizer.groups.arrays()
     return arrays | {
-        **{f"groups.{name}": array for name, array in _group_arrays(model).items()},
+        **{f"groups.{name}": array for name, array in groups.items()},
         "encoder.weights": model.encoder.weights,
         **{f"scorer.{name}": array for name, array in model.scorer_arrays.items()},
         "center": model.center,
@@ -111,6 +113,8 @@ def _arrays_of(model: Model) -> dict[str, np.ndarray]:
 
 def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: Any) -> Model:
     scorer, scores, plain = scorer_from_plain(document["scorer"]), arrays["training_scores"], document["vectorizer"]
+    check_one_of("distance", document["distance"], DISTANCES)
+    (rows,) = scores.shape
     photographs = document["encoder"]["name"] == "pretrained"
     vectorizer = vectorizer_from_json(plain, Features(**_under("features", arrays)), photographs=photographs)
     if (groups := (plain["columns"] or {}).get("groups") or plain.get("entities")) is not None:
@@ -127,7 +131,7 @@ def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: 
         decision=Decision.from_json(document["decision"]),
         history=[record_from_json(record) for record in document["history"]],
         kept=arrays["kept"],
-        held_out=np.unpackbits(arrays["held_out"], axis=1, count=len(scores)).astype(bool),
+        held_out=np.unpackbits(arrays["held_out"], axis=1, count=rows).astype(bool),
         baseline=arrays["baseline"],
         examples=Examples(**_under("examples", arrays)),
         profiles=tuple(map(ColumnProfile.from_json, document["profiles"])),
@@ -136,10 +140,6 @@ def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: 
         settings={**document["settings"]},
         version=str(document["addml"]),
     )
-
-
-def _group_arrays(model: Model) -> dict[str, np.ndarray]:
-    return {} if model.vectorizer.groups is None else model.vectorizer.groups.arrays()
 
 
 def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -161,76 +161,29 @@ def record_from_json(plain: dict[str, Any]) -> dict[str, Any]:
     return record | ({"members": list(map(record_from_json, plain["members"]))} if "members" in plain else {})
 
 
-def _shapes(model: Model) -> dict[str, tuple[str, tuple[Any, ...]]]:
-    """The dtype and shape of each array. A name stands for the same length wherever it appears, ... for any length."""
-    encoder, features, rows = model.encoder, model.vectorizer.features, len(model.training.values)
-    members, width = len(encoder.weights), encoder.inputs
-    bits, examples = (members, -(-rows // 8)), len(model.examples.rows)
-    scorer = model.scorer.shapes(model.distance, members, encoder.outputs)
-    return {
-        "features.median": ("float64", ("columns",)),
-        "features.sides": ("int64", ("columns",)),
-        "features.knee": ("float64", (1,)),
-        "features.gaps": ("int64", (width - len(features.median),)),
-        **{f"features.{name}": ("float64", (width,)) for name in ("mean", "scale", "shift", "reach")},
-        **{f"scale.{one.name}": ("float64", (model.scorer.count(members), 1)) for one in fields(model.scorer.scale)},
-        **{f"scorer.{name}": ("float32", shape) for name, shape in scorer.items()},
-        # `Groups.from_json` has checked these shapes.
-        **{f"groups.{name}": (str(array.dtype), array.shape) for name, array in _group_arrays(model).items()},
-        "encoder.weights": ("float32", (members, ...)),
-        "center": ("float32", (members, encoder.outputs)),
-        "training_scores": ("float64", ("rows",)),
-        "calibrating": ("uint8", bits[1:]),
-        "kept": ("uint8", (len(model.history), *bits) if model.kept.ndim > 1 else (0,)),
-        "held_out": ("uint8", bits),
-        "baseline": ("float32", (width,)),
-        "examples.rows": ("int64", (examples,)),
-        "examples.features": ("float32", (examples, width)),
-    }
+def _try(model: Model) -> None:
+    """Score a row without values and a few of training: parts that do not fit together raise an error."""
+    features, groups, codes = model.features, model.vectorizer.groups, None
+    empty = features.transform(np.full((1, len(features.median)), np.nan))
+    known = model.examples.features, model.scorer_arrays.get("rows", empty)
+    rows = np.concatenate([empty, model.baseline[None], *(part[-TRIED:] for part in known)])
+    rows = rows[: model.block("cpu")]  # a single photograph: a large one takes seconds
+    if groups is not None and groups.own.any():  # the references of all groups are one array: the last miss first
+        codes = np.append(np.full(len(rows), -1), np.flatnonzero(groups.own)[-1])
+        rows = np.concatenate([rows, groups.own_rows[-1:]])
+    with np.errstate(all="ignore"):
+        model.scores(MemoryRows(rows, codes), "cpu", 1)
 
 
-def _check_arrays(model: Model, arrays: dict[str, np.ndarray]) -> None:
-    """Check names, dtypes and shapes: correct hashes do not prove that the arrays fit together."""
-    if model.distance not in DISTANCES:
-        raise ModelFileError(f"the distance {model.distance!r} is unknown to this version of addml; update addml")
-    expected, lengths = _shapes(model), {"inputs": model.encoder.inputs}
-    if unexpected := sorted(set(arrays) ^ set(expected)):
-        raise ModelFileError(f"the arrays {unexpected} are missing or unexpected")
-    for name, (dtype, shape) in expected.items():
-        array = arrays[name]
-        wanted = [lengths.get(size) if isinstance(size, str) else size for size in shape]  # None: at least one
-        fits = array.ndim == len(wanted) and all(
-            have > 0 if want is None else want in (have, ...) for have, want in zip(array.shape, wanted, strict=True)
-        )
-        if array.dtype != dtype or not fits:
-            sizes = ", ".join(str(length) if isinstance(length, int) else "n" for length in wanted)
-            raise ModelFileError(f"{name} is {array.dtype} {array.shape}, not {dtype} ({sizes})")
-        lengths |= {size: have for size, have in zip(shape, array.shape, strict=True) if isinstance(size, str)}
-    references, embedded = lengths.get("references", 0), lengths.get("embedded")
-    if embedded is not None and embedded != len(embedded_places(references)):
-        raise ModelFileError(f"there are {embedded} embeddings of {references} references")
-
-
-def _check_groups(model: Model) -> None:
-    """Check the shapes of the references that large groups have of their own."""
-    members, groups = len(model.encoder.weights), model.vectorizer.groups
-    if groups is None or not groups.own.any():
-        return
-    places = sum(len(embedded_places(int(count))) for count in groups.own if count)
-    wanted = ((model.encoder.inputs,), (members, places, model.encoder.outputs), (2, model.scorer.count(members)))
-    found = (groups.own_rows.shape[1:], groups.own_embedded.shape, groups.own_scale.shape[:2])
-    if found != wanted:
-        raise ModelFileError(f"the references of groups have shapes {found}, not {wanted}")
-
-
-def _check_divisors(model: Model) -> None:
-    """Check that divisors are positive; a column weight of 0 is valid and means that the column does not count."""
-    features, weight = model.vectorizer.features, model.scorer_arrays.get("column_weight", np.ones(1))
-    scale = {one.name: getattr(model.scale, one.name) for one in fields(model.scorer.scale)}
+def _check(model: Model, arrays: dict[str, np.ndarray]) -> None:
+    """Check what a trial may miss: the names of arrays, and that divisors are positive. A column weight may be 0."""
+    if unexpected := sorted(set(arrays) - set(_arrays_of(model))):
+        raise ValueError(f"the arrays {unexpected} are unexpected")
+    features, weight = model.features, model.scorer_arrays.get("column_weight", np.ones(1))
     divisors = [features.scale, features.reach, weight[weight != 0]]
-    divisors += [scale[name] for name in ("unit", "deviation", "floor") if name in scale]
+    divisors += [getattr(model.scale, name) for name in ("unit", "deviation", "floor") if hasattr(model.scale, name)]
     if min(array.min(initial=1) for array in divisors) <= 0 or features.knee[0] < 0:
-        raise ModelFileError("a deviation or a weight is out of range")
+        raise ValueError("a deviation or a weight is out of range")
 
 
 # A folder ---------------------------------------------------------------------------------------------------

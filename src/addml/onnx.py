@@ -308,9 +308,6 @@ def _mean(g: Graph, nearest: str) -> str:
 SCORES: dict[type[Any], Callable[..., str]] = {Views: _views, Center: _center}
 
 
-# Photographs ------------------------------------------------------------------------------------------------
-
-
 def _photo_score(g: Graph, images: str, model: Model) -> str:
     """Scores (n,) of images (n, channels, height, width), float32, and `map` (n, height, width).
 

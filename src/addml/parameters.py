@@ -1,7 +1,4 @@
-"""The parts of a detector that have parameters of their own, and the checks of user arguments.
-
-Every error names the argument, its value and the values allowed.
-"""
+"""The parts of a detector that have parameters of their own, and the checks of user arguments."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from addml.pipeline.evaluation import CURVE_POINTS, evaluate
+from addml.pipeline.evaluation import CURVE_POINTS, _curve, evaluate
 from addml.pipeline.labels import read_label
 
 
@@ -55,6 +55,8 @@ def test_curves_are_thinned_and_keep_their_ends():
     roc = curves["roc"]
     assert len(roc["fpr"]) == len(roc["tpr"]) <= CURVE_POINTS
     assert (roc["fpr"][0], roc["tpr"][0], roc["fpr"][-1], roc["tpr"][-1]) == (0, 0, 1, 1)
+    steep = _curve(x=np.linspace(0, 1, 10**6), y=np.linspace(0, 1, 10**6) ** 0.2)
+    assert sum(0 < x < 0.01 for x in steep["x"]) > 50  # a steep start keeps its shape
     assert len(curves["pr"]["recall"]) == len(curves["pr"]["precision"]) <= CURVE_POINTS
 
 

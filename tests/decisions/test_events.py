@@ -73,6 +73,13 @@ def test_a_budget_of_events(count):
     assert found[0].peak == scores.argmax()
 
 
+def test_a_budget_of_more_events_than_there_can_be_is_no_single_event_of_all_steps():
+    scores = np.convolve(np.random.default_rng(1).standard_normal(4000), np.ones(5), "same")
+    found = events(scores, budget_threshold(scores, 300, window=10), window=10)
+    most = max(len(events(scores, tau, window=10)) for tau in np.quantile(scores, np.linspace(0.2, 1, 200)))
+    assert 0.9 * most <= len(found) <= 300
+
+
 def test_events_against_labels():
     marks = np.zeros(100, int)
     marks[10:20] = marks[40:50] = marks[70:80] = 1

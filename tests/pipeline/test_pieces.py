@@ -6,24 +6,21 @@ import pytest
 
 from addml.arrays import folder_of, mapped
 from addml.pipeline import ranking
-from addml.pipeline.ranking import Pieces, ranks
+from addml.pipeline.ranking import Part, Scored, ranks
 
 
 @pytest.mark.parametrize("most", [10, 2**28])
 def test_pieces_come_back_as_often_as_wanted(tmp_path, monkeypatch, most):
     monkeypatch.setattr(ranking, "IN_MEMORY", most)
-    kept = Pieces(str(tmp_path))
+    kept = Scored(1, str(tmp_path))
     for start in (0, 100, 150):
-        kept.add(
-            pa.record_batch(
-                {"x": np.arange(start, start + 50.0), "name": pa.array(["a", "b"] * 25).dictionary_encode()}
-            )
-        )
+        names = pa.array(["a", "b"] * 25).dictionary_encode()
+        kept.add(Part(pa.record_batch({"x": np.arange(start, start + 50.0), "name": names}), []))
     for _ in range(2):
         table = pa.Table.from_batches(list(kept))
         assert table["x"].to_pylist() == [*range(50), *range(100, 200)]
         assert table["name"].to_pylist() == ["a", "b"] * 75
-    whole = kept.column("x", 150)
+    whole = kept.column("x")
     np.testing.assert_array_equal(whole, [*range(50), *range(100, 200)])
     assert folder_of(whole) == (tmp_path if most == 10 else None)
     assert list(tmp_path.iterdir()) == []

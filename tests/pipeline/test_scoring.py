@@ -32,4 +32,4 @@ def test_the_highest_of_all_batches_are_listed_the_first_of_equals_first(most, l
     assert [one.score for one in scored.listed] == [scores[place] for place in expected]
     assert [one.values["place"] for one in scored.listed] == expected
     assert all(one.reasons == () for one in scored.listed)
-    np.testing.assert_array_equal(scored.pieces.column(SCORE, scored.rows), scores)
+    np.testing.assert_array_equal(scored.column(SCORE), scores)

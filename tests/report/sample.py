@@ -13,6 +13,7 @@ from sklearn.metrics import average_precision_score, precision_recall_curve, roc
 
 from addml import ADDML, __version__
 from addml.findings import Finding, Findings, Group, Reason, Usual
+from addml.pipeline.evaluation import _curve
 
 LISTED = 26
 
@@ -194,7 +195,7 @@ def million(rows: int = 1_000_000, columns: int = 30, share: float = 0.1) -> Fin
         ),
         evaluation={
             "roc_auc": 0.9,
-            "curves": {"roc": {"fpr": np.linspace(0, 1, rows), "tpr": np.linspace(0, 1, rows) ** 0.2}},
+            "curves": {"roc": _curve(fpr=np.linspace(0, 1, rows), tpr=np.linspace(0, 1, rows) ** 0.2)},
         },
         settings={"members": 20},
         versions={"addml": __version__},

@@ -120,22 +120,6 @@ def test_a_scorer_may_be_given_by_name_or_itself(X, name, scorer):
     assert SCORERS[name] is type(scorer)
 
 
-@pytest.mark.parametrize("scorer", sorted(SCORERS.keys() - {"patches"}))  # patches belong to images
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_a_scorer_says_which_arrays_it_keeps(X, scorer, distance):
-    detector, _, _ = fit(X, members=2, scorer=scorer, loss__distance=distance)
-    told = detector.model_.scorer.shapes(distance, 2, 6)
-    kept = detector.model_.scorer_arrays
-    assert set(told) == set(kept)
-    lengths = {None: set(), "inputs": {5}}
-    for name, shape in told.items():
-        assert kept[name].dtype == np.float32
-        for want, have in zip(shape, kept[name].shape, strict=True):
-            lengths.setdefault(want, set()).add(have)
-    lengths.pop(None)
-    assert all(len(same) == 1 and (isinstance(length, str) or same == {length}) for length, same in lengths.items())
-
-
 def test_dissimilarity_adds_up_references_in_parts(X, monkeypatch):
     whole, _, _ = fit(X, members=2, scorer="dissimilarity", loss__distance="euclidean")
     monkeypatch.setattr("addml.scoring.base.REFERENCES_AT_ONCE", 7)

@@ -149,7 +149,7 @@ def test_a_series(server, tmp_path):
         ({"config": "x.toml"}, "no option 'config'"),
         ({"output": "/tmp/x.csv"}, "no option 'output'"),
         ({"query": "select 1"}, "no option 'query'. Options of this job: columns, "),
-        ({"clean": "perhaps"}, "--clean perhaps: give true or false"),
+        ({"clean": "perhaps"}, "--clean perhaps: must be true or false"),
         pytest.param({"contamination": 7}, "--contamination", marks=pytest.mark.slow),
         pytest.param({"ignore": "nothing"}, "nothing", marks=pytest.mark.slow),
         ({"ignore": "@/etc/passwd"}, "small.csv: has no column '@/etc/passwd' (--ignore)"),

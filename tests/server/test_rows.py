@@ -153,7 +153,10 @@ def test_the_names_of_what_lies_within_are_known():
         (b'{"rows": [{"height": 1}]}', "'weight'"),
         (b'{"rows": [{"hight": 1, "weight": 1, "colour": "red", "when": "2025-03-01"}]}', "'hight'"),
         (b'{"rows": [{"height": [1], "weight": 1, "colour": "red", "when": "2025-03-01"}]}', "height"),
-        (b'{"rows": [{"height": {"x": 1}, "weight": 1, "colour": "red", "when": "2025-03-01"}]}', "no column 'height'"),
+        (
+            b'{"rows": [{"height": {"x": 1}, "weight": 1, "colour": "red", "when": "2025-03-01"}]}',
+            "lacks 1 column that the model needs: 'height'",
+        ),
         (b'{"rows": [{"height": 1}], "reason": 3}', "'reason'"),
         (b'{"rows": [{"height": 1}], "reasons": -1}', "reasons=-1"),
         (b'{"rows": [{"height": 1}], "reasons": true}', "reasons=true"),

@@ -161,7 +161,6 @@ def read_config(path: str, known: dict[str, type], command: str) -> dict[str, An
         if not _fits(value, known[name]):
             shown = json.dumps(value, ensure_ascii=False, default=str)
             raise typer.BadParameter(f"{path}: {name} = {shown}: must be {TYPE_WORDS[known[name]]}.")
-
         if known[name] is list and not isinstance(value, list):
             found[name] = [value]
     return found

@@ -73,13 +73,11 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+Version = Annotated[bool, option("--version", "", "Print the version and exit.", is_eager=True, callback=_version)]
+
+
 @app.callback()
-def root(
-    version: Annotated[
-        bool,
-        option("--version", "", "Print the version and exit.", is_eager=True, callback=_version),
-    ] = False,
-) -> None:
+def root(version: Version = False) -> None:
     """Find anomalies in tables, images and time series, without labels."""
 
 
@@ -315,7 +313,6 @@ def run(app: typer.Typer = app, name: str = "addml") -> None:
         if os.environ.get("ADDML_DEBUG"):
             raise
         message = str(error) or "out of memory; free some, or train on fewer rows with --sample"
-
         print("Error: " + "\n".join(visible(_shortened(line)) for line in message.splitlines()), file=sys.stderr)
         if isinstance(error, NoRowsError):
             sys.exit(NO_ROWS)

@@ -25,7 +25,6 @@ MOST_NAMED = 8  # columns per sentence
 MOST_GROUPS = 5  # of similar rows
 MOST_IDS, LONGEST_ID = 6, 40  # id columns per row; characters per id
 MOST_DRIFTED = 10  # columns
-UNCHANGED = "much as in training"
 
 
 def bars(screen: Screen) -> Progress:
@@ -230,6 +229,8 @@ def _show_evaluation(screen: Screen, evaluation: Mapping[str, Any], noun: str) -
 
 
 def _show_drift(screen: Screen, drift: Sequence[dict[str, Any]]) -> None:
+    from addml.preprocessing.profile import UNCHANGED
+
     changed = [entry for entry in drift if entry["words"] != UNCHANGED]
     screen.title("Compared with the training rows")
     for entry in changed[:MOST_DRIFTED]:

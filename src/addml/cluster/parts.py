@@ -53,15 +53,12 @@ class Scoring:
         """Write a part. Errors are returned, not raised, so that the other parts continue."""
         result = {"file": part["file"], "rows": 0, "unreadable": "", "failed": ""}
         try:
-            self.write(part)
+            write_pieces(self._scored(part), part["target"])
         except ReadError as error:
             return result | {"unreadable": str(error)}
         except (AddmlError, WriteError) as error:
             return result | {"failed": str(error)}
         return result | {"rows": part["stop"] - part["start"]}
-
-    def write(self, part: Part) -> None:
-        write_pieces(self._scored(part), part["target"])
 
     def _scored(self, part: Part) -> Iterator[pa.Table]:
         """The ids, the file, the row numbers and the results."""

@@ -61,9 +61,6 @@ def connected(address: str | None, workers: int | None) -> Iterator[tuple[Any, i
             ray.shutdown()
 
 
-# One fit ----------------------------------------------------------------------------------------------------
-
-
 def fit_rows(
     settings: dict[str, Any],
     path: str | os.PathLike[str],
@@ -151,9 +148,6 @@ def fit_table(options: Options, output: str, progress: Progress) -> Result:
     source.fit = on_cluster
     model = source.train(progress)
     return Result(source.training_findings(model), (), model)
-
-
-# Tasks ------------------------------------------------------------------------------------------------------
 
 
 def fit_many(fits: Sequence[Fit], *, address: str | None = None, workers: int | None = None) -> list[Model]:

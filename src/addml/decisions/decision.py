@@ -58,7 +58,7 @@ class Decision:
             FLAG: f"the {counted(int(share), f'highest-scoring {noun}')}",
             PER_DAY: f"{int(share):,} a day on average, the highest-scoring ones",
             EVENT_RATE: f"at most one event in {windows}, by the tail of the training peaks",
-            EVENTS: f"the {counted(int(share), 'strongest event')}",
+            EVENTS: f"the strongest events, at most {int(share):,}",
         }
         return words.get(self.method, f"by {self.method}")
 

@@ -9,6 +9,7 @@ benchmarks.events` compares it with other rules.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,6 +19,8 @@ import numpy as np
 FALSE_RATE = 1 / 1000  # events per window of clean steps that the default threshold promises at most
 AIM = 0.2 * FALSE_RATE  # new steps drift away from training: clean parts of the dev series had 4 times as many
 TAIL, LEAST_TAIL, TAIL_PEAKS = 0.5, 0.05, 200  # share of the peaks that are a tail: fewer, but so many, of many peaks
+
+THRESHOLDS_TRIED = 64  # from the highest to the lowest peak, until there are too many events
 
 
 @dataclass(frozen=True)
@@ -77,16 +80,21 @@ def tail_threshold(ordered: np.ndarray, rate: float = AIM) -> float:
 def budget_threshold(
     scores: np.ndarray, count: int, begins: Sequence[int] = (), window: int = 1, shortest: int = 1
 ) -> float:
-    """tau, above which at most `count` events lie: as many as can be, unless lower scores join them."""
+    """tau, above which as many events lie as possible, but at most `count`; far below that events merge again."""
     levels = np.append(np.unique(peaks(scores, window, begins))[::-1], np.nextafter(scores.min(), -np.inf))
-    low, high = 0, len(levels) - 1  # the highest peak itself leaves no event
-    while low < high:
-        middle = (low + high + 1) // 2
-        if len(_spans(scores, levels[middle], begins, window, shortest)[0]) <= count:
-            low = middle
-        else:
-            high = middle - 1
-    return float(levels[low])
+
+    def found(place: int) -> int:
+        return len(_spans(scores, levels[place], begins, window, shortest)[0])
+
+    best, most = 0, 0
+    for place in np.unique(np.linspace(0, len(levels) - 1, THRESHOLDS_TRIED).astype(int)).tolist():
+        number = found(place)
+        if number > count:
+            best += bisect_right(range(best + 1, place), count, key=found)
+            break
+        if number > most:
+            best, most = place, number
+    return float(levels[best])
 
 
 def event_figures(found: Sequence[Event], marks: np.ndarray, begins: Sequence[int] = ()) -> dict[str, Any]:

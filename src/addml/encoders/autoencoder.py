@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -40,15 +40,6 @@ class AutoencoderNetwork(MLPNetwork):
     name: ClassVar[str] = "autoencoder"
     depth = property(lambda self: len(self.widths) // 2)  # layers up to the middle
     outputs = property(lambda self: self.widths[self.depth] + 1)  # the middle layer and the residual
-
-    @classmethod
-    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> AutoencoderNetwork:
-        widths = list(document["widths"])
-        if len(widths) % 2 == 0 or widths != widths[::-1]:
-            raise ValueError(f"layers {widths} of an autoencoder")
-        network = super().from_plain(document, weights)
-        assert isinstance(network, cls)
-        return network
 
     def embed(self, x: Array) -> Array:
         z = super().embed(x)

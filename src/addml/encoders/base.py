@@ -88,9 +88,9 @@ class Encoder(Part, ABC):
     def widths(self, default: tuple[int, ...]) -> tuple[int, ...]:
         return default if self.hidden is None else tuple(map(int, self.hidden))
 
-    def activations(self, hidden: Sequence[int]) -> list[str]:
+    def activations(self, hidden: Sequence[int]) -> tuple[str, ...]:
         """The activation of every layer."""
-        return [self.activation] * len(hidden) + [self.output_activation]
+        return (*[self.activation] * len(hidden), self.output_activation)
 
 
 class Shape(NamedTuple):
@@ -107,6 +107,9 @@ class Shape(NamedTuple):
 
 class FlatNetwork(ABC):
     """Networks whose matrices and biases are views of one flat buffer (E, P)."""
+
+    name: ClassVar[str]
+    layout_names: ClassVar[tuple[str, ...]]  # in a model file
 
     def __init__(self, *arguments: Any) -> None:
         """Takes the layout of the layers, as in `shapes_of`, then the weights."""
@@ -133,10 +136,16 @@ class FlatNetwork(ABC):
         return cls(*layout, np.stack(members))
 
     @classmethod
-    def saved(cls, weights: np.ndarray, *layout: Any) -> Self:
-        """A saved network; raises ValueError if its weights do not fit its layers."""
+    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> Self:
+        """The network described by `to_plain`; raises an error if its weights do not fit its layers."""
+        plain = [document[name] for name in cls.layout_names]
+        layout = [tuple(one) if isinstance(one, list) else one for one in plain]
         expect_weights(weights, sum(shape.size for shape in cls.shapes_of(*layout)))
         return cls(*layout, weights)
+
+    def to_plain(self) -> dict[str, Any]:
+        layout = [list(one) if isinstance(one, tuple) else one for one in self._layout]
+        return {"name": self.name, **dict(zip(self.layout_names, layout, strict=True))}
 
     def with_weights(self, weights: Array) -> Self:
         """The same layers with other weights, possibly of other members, on another device or in another dtype."""
@@ -191,6 +200,6 @@ class LayeredNetwork(FlatNetwork):
 
 
 def expect_weights(weights: np.ndarray, count: int) -> None:
-    """Raise ValueError unless the weights of a saved network are float32 (E, count)."""
-    if weights.dtype != np.float32 or weights.ndim != 2 or weights.shape[1] != count or not len(weights):
-        raise ValueError(f"encoder.weights is {weights.dtype} {weights.shape}, not float32 (n, {count})")
+    """Raise ValueError unless each member of a saved network has so many weights."""
+    if weights.shape[1:] != (count,):
+        raise ValueError(f"encoder.weights has the shape {weights.shape}, not (n, {count})")

@@ -16,7 +16,7 @@ import numpy as np
 
 from addml.arrays import Array, namespace, zeros
 from addml.compute import blas_threads, in_threads
-from addml.encoders.base import ACTIVATIONS, Encoder, LayeredNetwork, Shape
+from addml.encoders.base import Encoder, LayeredNetwork, Shape
 
 HIDDEN = (16, 32)
 ROWS_AT_ONCE = 32  # on the CPU
@@ -50,21 +50,20 @@ class Conv(Encoder):
 
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> ConvNetwork:
         hidden = self.widths(HIDDEN)
-        return ConvNetwork.initial(shape, hidden, self.metric_dim, self.activations(hidden), rngs)
+        return ConvNetwork.initial(tuple(shape), hidden, self.metric_dim, self.activations(hidden), rngs)
 
 
 class ConvNetwork(LayeredNetwork):
     """Convolutions and one linear layer for E members."""
 
     name: ClassVar[str] = "conv"
+    layout_names = ("shape", "channels", "outputs", "activations")
     inputs = property(lambda self: math.prod(self.shape))
 
-    def __init__(
-        self, shape: Sequence[int], channels: Sequence[int], outputs: int, activations: Sequence[str], weights: Array
-    ) -> None:
-        self.shape, self.channels, self.outputs = tuple(shape), tuple(channels), outputs
-        self.sizes = sizes(shape, channels)
-        super().__init__(self.shape, self.channels, outputs, tuple(activations), weights)
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.shape, self.channels, self.outputs, _ = self._layout
+        self.sizes = sizes(self.shape, self.channels)
 
     @staticmethod
     def shapes_of(
@@ -74,21 +73,6 @@ class ConvNetwork(LayeredNetwork):
         shapes = [Shape(KERNEL**2 * a.channels, b.channels, KERNEL**2 * b.channels) for a, b in pairwise(layers)]
         shapes.append(Shape(math.prod(layers[-1]), outputs, outputs))
         return [part for shape in shapes for part in (shape, Shape(1, shape.columns, 0))]
-
-    @classmethod
-    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> ConvNetwork:
-        """The network described by `to_plain`; raises ValueError if the weights do not fit."""
-        shape, channels, outputs = list(document["shape"]), list(document["channels"]), document["outputs"]
-        activations = list(document["activations"])
-        whole = all(type(number) is int and number > 0 for number in (*shape, *channels, outputs))
-        known = whole and len(shape) == 3 and set(activations) <= set(ACTIVATIONS)
-        if not known or len(activations) != len(channels) + 1:
-            raise ValueError(f"images {shape}, channels {channels}, {outputs} outputs with {activations}")
-        return cls.saved(weights, shape, channels, outputs, activations)
-
-    def to_plain(self) -> dict[str, Any]:
-        layers = {"shape": list(self.shape), "channels": list(self.channels), "outputs": self.outputs}
-        return {"name": self.name, **layers, "activations": list(self.activations)}
 
     @property
     def operations(self) -> int:

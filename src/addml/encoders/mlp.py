@@ -7,12 +7,12 @@ import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from addml.arrays import Array, namespace, row_product
-from addml.encoders.base import ACTIVATIONS, Encoder, Layer, LayeredNetwork, Shape
+from addml.encoders.base import Encoder, LayeredNetwork, Shape
 
 HIDDEN = (64,)
 
@@ -39,35 +39,16 @@ class MLPNetwork(LayeredNetwork):
     """Fully connected layers for E members."""
 
     name: ClassVar[str] = "mlp"
+    layout_names = ("widths", "activations")
+    widths = property(lambda self: self._layout[0])
     inputs = property(lambda self: self.widths[0])
     outputs = property(lambda self: self.widths[-1])
+    operations = property(lambda self: 2 * len(self.weights) * sum(a * b for a, b in pairwise(self.widths)))
     depth = property(lambda self: len(self.layers))  # layers up to the metric space: all of them
-
-    def __init__(self, widths: Sequence[int], activations: Sequence[str], weights: Array) -> None:
-        self.widths = tuple(widths)
-        super().__init__(self.widths, tuple(activations), weights)
-        self._gradient: Array = None  # allocated once; every step overwrites it
-        self._gradients: list[Layer] = []
 
     @staticmethod
     def shapes_of(widths: Sequence[int], activations: Sequence[str]) -> list[Shape]:
         return [shape for a, b in pairwise(widths) for shape in (Shape(a, b, b), Shape(1, b, 0))]
-
-    @classmethod
-    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> MLPNetwork:
-        """The network described by `to_plain`; raises ValueError if the weights do not fit."""
-        widths, activations = list(document["widths"]), list(document["activations"])
-        known = all(type(width) is int and width > 0 for width in widths) and set(activations) <= set(ACTIVATIONS)
-        if not known or not activations or len(activations) != len(widths) - 1:
-            raise ValueError(f"layers {widths} with {activations}")
-        return cls.saved(weights, widths, activations)
-
-    def to_plain(self) -> dict[str, Any]:
-        return {"name": self.name, "widths": list(self.widths), "activations": list(self.activations)}
-
-    @property
-    def operations(self) -> int:
-        return 2 * len(self.weights) * sum(a * b for a, b in pairwise(self.widths))
 
     def embed(self, x: Array) -> Array:
         return self.through(x, 0, self.depth)
@@ -97,9 +78,8 @@ class MLPNetwork(LayeredNetwork):
         return outputs
 
     def _back(self, outputs: list[Array], grad: Array) -> Array:
-        if self._gradient is None:
-            self._gradient = namespace(grad).empty_like(self.weights)
-            self._gradients = self.by_layer(self._gradient)
+        gradient = namespace(grad).empty_like(self.weights)
+        gradients = self.by_layer(gradient)
         for layer in reversed(range(len(self.layers))):
-            grad = self._layer_back(layer, outputs[layer], outputs[layer + 1], grad, self._gradients)
-        return self._gradient
+            grad = self._layer_back(layer, outputs[layer], outputs[layer + 1], grad, gradients)
+        return gradient

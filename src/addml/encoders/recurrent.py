@@ -8,9 +8,9 @@ depend on the other rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -23,8 +23,7 @@ HIDDEN = (64,)
 TILE = 16  # rows of one product: a single step of a stream is one tile and has the same bits as among thousands
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """The layers of a recurrent network."""
 
     window: int
@@ -63,7 +62,7 @@ class Recurrent(Encoder):
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> RecurrentNetwork:
         (window, channels), hidden = shape, self.widths(HIDDEN)
         layout = Layout(window, channels, hidden, self.metric_dim, self.output_activation, self.pooling)
-        return RecurrentNetwork.initial(layout, rngs)
+        return RecurrentNetwork.initial(*layout, rngs)
 
 
 class RecurrentNetwork(FlatNetwork):
@@ -73,35 +72,24 @@ class RecurrentNetwork(FlatNetwork):
     """
 
     name: ClassVar[str] = "recurrent"
+    layout_names = Layout._fields
     inputs = property(lambda self: self.layout.window * self.layout.channels)
     outputs = property(lambda self: self.layout.metric_dim)
 
-    def __init__(self, layout: Layout, weights: Array) -> None:
-        super().__init__(layout, weights)
-        self.layout, self.mean = layout, layout.pooling == "mean"
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.layout = layout = Layout(*self._layout)
+        self.mean = layout.pooling == "mean"
         self.layers = [self.parts[3 * place : 3 * place + 3] for place in range(len(layout.layers))]
         self.dense = self.parts[-2:] if layout.hidden else None
         self._act = ACTIVATIONS[layout.output_activation]
 
     @staticmethod
-    def shapes_of(layout: Layout) -> list[Shape]:
+    def shapes_of(*arguments: Any) -> list[Shape]:
+        layout = Layout(*arguments)
         layers, w = pairwise((layout.channels, *layout.layers)), layout.metric_dim
         shapes = [shape for a, b in layers for shape in (Shape(a, b, b), Shape(b, b, b), Shape(1, b, 0))]  # U, V and b
         return [*shapes, Shape(layout.hidden[-1], w, w), Shape(1, w, 0)] if layout.hidden else shapes
-
-    @classmethod
-    def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> RecurrentNetwork:
-        """The network described by `to_plain`; raises ValueError if the weights do not fit."""
-        own = {name: value for name, value in document.items() if name != "name"}
-        layout = Layout(**{**own, "hidden": tuple(own["hidden"])})
-        whole = (layout.window, layout.channels, layout.metric_dim, *layout.hidden)
-        known = layout.pooling in POOLINGS and layout.output_activation in ACTIVATIONS
-        if not known or any(type(n) is not int or n < 1 for n in whole):
-            raise ValueError(f"a recurrent network of {own}")
-        return cls.saved(weights, layout)
-
-    def to_plain(self) -> dict[str, Any]:
-        return {"name": self.name, **asdict(self.layout), "hidden": list(self.layout.hidden)}
 
     @property
     def operations(self) -> int:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from addml.arrays import column_medians, to_numpy
+from addml.arrays import to_numpy
 from addml.distances import cross_distances
 from addml.encoders import MLPNetwork, Network
 from addml.explain.contributions import (
@@ -53,7 +53,7 @@ def baseline_row(rows: np.ndarray, origins: Sequence[int]) -> np.ndarray:
     A column of one feature takes its median. The medians of several features may belong to no value, as for a category
     without a majority level: such a column takes the values of the row nearest to its medians.
     """
-    typical: np.ndarray = column_medians(rows).astype(np.float32)
+    typical: np.ndarray = np.median(rows, axis=0).astype(np.float32)
     for features in features_by_column(origins):
         if len(features) > 1:
             away = ((rows[:, features] - typical[features]) ** 2).sum(axis=1)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from addml.arrays import to_numpy
 from addml.text import listed
 
 NO_FRAMES = ("builtins", "numpy", "scipy", "torch")  # libraries without data frames, which need no narwhals
@@ -65,6 +66,15 @@ def _frame(X: Any) -> Any:
         check_names([str(name) for name in X.columns])
         raise
     return None if frame is X else frame
+
+
+def collected(X: Any) -> Any:
+    """X, with a pyarrow batch as a table and a torch tensor as an array; refuses a lazy frame."""
+    if type(X).__name__ == "LazyFrame":
+        raise TypeError("X is a lazy frame, which has no rows yet; pass X.collect()")
+    if _library(X) == "torch":
+        return to_numpy(X)
+    return as_table(X) if isinstance(X, pa.RecordBatch) else X
 
 
 def as_table(X: Any) -> pa.Table:

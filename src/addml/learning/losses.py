@@ -11,14 +11,11 @@ import numpy as np
 from addml.arrays import (
     Array,
     as_like,
-    at_least_one,
     column_sums,
     convert,
     dots,
-    from_cutoff,
     gram,
     namespace,
-    pair_sums,
     present,
     row_sums,
 )
@@ -125,15 +122,15 @@ def instance_closeness(z: Array, center: Array, batch: Batch, part: InstanceClos
         pulled[absent[:, :, None] | absent[:, None, :]] = NOT_A_DISTANCE
     pairs = [count_of(part.hard_ratio, count * (count - 1) // 2) for count in batch.normal_counts]
     cutoff, count, mean = hardest(unordered(pulled), pairs)  # tau^h
-    hard = from_cutoff(pulled, cutoff[:, None, None])  # Q^(m), as 0 and 1
+    hard = convert(pulled >= cutoff[:, None, None], pulled)  # Q^(m), as 0 and 1
     if not any(batch.anomaly_counts):
         grad = back(hard)
-        grad *= (1 / at_least_one(count))[:, None, None]
+        grad *= (1 / count.clip(1))[:, None, None]
         return Loss(mean, grad, cutoff)
     coefficients = namespace(z).zeros_like(distances)
     coefficients[:, :size, :size] = hard
     total, pushed = _push(coefficients, distances, batch, part)
-    total, count = total + mean * count, at_least_one(count + pushed)
+    total, count = total + mean * count, (count + pushed).clip(1)
     return Loss(total / count, back(coefficients) / count[:, None, None], cutoff)
 
 
@@ -145,15 +142,15 @@ def hard_closeness(z: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.nd
     """
     z = z - column_sums(z) / z.shape[1]  # keeps all distances, with less cancellation in float32
     products = gram(z)
-    halves = pair_sums(products.diagonal(axis1=1, axis2=2) / 2)  # half the squared distances, symmetric to the last bit
-    halves -= products
+    own = products.diagonal(axis1=1, axis2=2) / 2
+    halves = own[:, :, None] + own[:, None, :] - products  # half the squared distances, symmetric to the last bit
     fill_diagonal(halves, NOT_A_DISTANCE)
     cutoff = largest(unordered(halves), [k] * len(z))
-    hard = from_cutoff(halves, cutoff[:, None, None])
+    hard = convert(halves >= cutoff[:, None, None], halves)
     degree = row_sums(hard)[..., 0]
     fill_diagonal(hard, -degree)  # -L
     grad: np.ndarray = hard @ z
-    grad *= (-4 / at_least_one(degree.sum(axis=1)))[:, None, None]
+    grad *= (-4 / degree.sum(axis=1).clip(1))[:, None, None]
     flat = (len(z), -1)
     return dots(z.reshape(flat), grad.reshape(flat)) / 2, grad, 2 * cutoff
 
@@ -221,9 +218,9 @@ def center_closeness(z: Array, center: Array, batch: Batch, part: CenterClosenes
     if min(batch.normal_counts) < batch.normal:
         pulled = xp.where(present(batch.normal_counts, batch.normal, z), pulled, NOT_A_DISTANCE)
     cutoff, count, mean = hardest(pulled, [count_of(part.hard_ratio, size) for size in batch.normal_counts])  # tau^h
-    hard = from_cutoff(pulled, cutoff[:, None])  # Q^(m), as 0 and 1
+    hard = convert(pulled >= cutoff[:, None], pulled)  # Q^(m), as 0 and 1
     if not any(batch.anomaly_counts):
-        return Loss(mean, back(hard / at_least_one(count)[:, None]), cutoff)
+        return Loss(mean, back(hard / count.clip(1)[:, None]), cutoff)
     anomalous = present(batch.anomaly_counts, pushed.shape[1], z)
     inside, total, anomalies = _hinge(pushed, anomalous, part.used_margin)
     coefficients = xp.concat([hard, -inside], axis=1)

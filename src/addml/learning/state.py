@@ -11,7 +11,6 @@ import numpy as np
 from addml.arrays import Array, as_like, copy, index_like, namespace
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
-NUMBERS_AT_ONCE = 16384  # stay in a core's cache through all passes of a step
 
 
 @dataclass(frozen=True)
@@ -86,7 +85,7 @@ def adam(state: TrainingState, gradient: Array, learning_rate: float, moving: np
     parts = (state.weights, state.first, state.second)
     if moving is None and (len(state.steps) == 1 or state.steps.min() == state.steps.max()):
         state.steps += 1
-        _move_all(*parts, gradient, *corrected(learning_rate, int(state.steps[0])))
+        move(*parts, gradient, *corrected(learning_rate, int(state.steps[0])))
         return
     chosen = np.arange(len(state.steps)) if moving is None else np.flatnonzero(moving)
     state.steps[chosen] += 1
@@ -96,17 +95,6 @@ def adam(state: TrainingState, gradient: Array, learning_rate: float, moving: np
     move(weights, first, second, gradient[rows], rate, epsilon)
     for whole, part in zip(parts, (weights, first, second), strict=True):
         whole[rows] = part
-
-
-def _move_all(weights: Array, first: Array, second: Array, grad: Array, rate: float, epsilon: float) -> None:
-    """The same step for all members; on the CPU in pieces that fit a core's cache."""
-    if not isinstance(grad, np.ndarray):
-        move(weights, first, second, grad, rate, epsilon)
-        return
-    weights, first, second, grad = (whole.reshape(-1) for whole in (weights, first, second, grad))
-    for start in range(0, grad.size, NUMBERS_AT_ONCE):
-        at = slice(start, start + NUMBERS_AT_ONCE)
-        move(weights[at], first[at], second[at], grad[at], rate, epsilon)
 
 
 def corrected(learning_rate: float, step: Any) -> tuple[Any, Any]:

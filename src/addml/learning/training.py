@@ -94,7 +94,6 @@ class _Loop:
 
     def __post_init__(self) -> None:
         self.decay = self.learner.encoder.is_matrix() * self.schedule.weight_decay  # (P,)
-        self.distinct: dict[int, int] = {}  # member -> distinct rows among its first ones
 
     @property
     def active(self) -> list[Member]:
@@ -204,13 +203,10 @@ class _Loop:
         """Whether member e's first rows have fewer than half as many distinct scores as distinct values."""
         ordered = np.sort(scores)
         twice = 2 + 2 * int(np.count_nonzero(ordered[1:] != ordered[:-1]))
-        return twice < len(scores) and twice < self._distinct_rows(e)
-
-    def _distinct_rows(self, e: int) -> int:
-        if e not in self.distinct:
-            ids = index_like(self.members[e].train[:ROWS_TO_COMPARE], self.state.weights)
-            self.distinct[e] = len({row.tobytes() for row in to_numpy(self.rows.take(ids))})
-        return self.distinct[e]
+        if twice >= len(scores):
+            return False
+        ids = index_like(self.members[e].train[:ROWS_TO_COMPARE], self.state.weights)
+        return twice < len({row.tobytes() for row in to_numpy(self.rows.take(ids))})
 
 
 # Batches ----------------------------------------------------------------------------------------------------

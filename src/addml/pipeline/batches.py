@@ -1,18 +1,15 @@
-"""Scoring in batches, on threads or in processes, and the tasks of `addml compare` in processes."""
+"""Scoring in batches, on threads, and the tasks of `addml compare` in processes."""
 
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing import active_children, get_context, parent_process
-from multiprocessing.queues import Queue
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from addml.arrow import as_text
-from addml.compute import AHEAD, Result, blas_threads, in_order, max_threads, on_threads, resolve_device
-from addml.errors import AddmlError, rows_before
+from addml.compute import blas_threads, max_threads, on_threads, resolve_device
+from addml.errors import rows_before
 from addml.explain import Reasons, columns_of, reason_texts, reasons
 from addml.explain.contributions import views_of
 from addml.inputs import MemoryRows
@@ -29,14 +26,13 @@ from addml.inputs.table import TableVectorizer
 from addml.model import Model
 from addml.pipeline.labels import Known
 from addml.pipeline.options import Options
-from addml.pipeline.ranking import LISTED, Candidate, Part, Pieces, Scored, highest, piece_of
+from addml.pipeline.ranking import LISTED, Candidate, Part, Scored, highest, piece_of
 from addml.pipeline.sources import check_text
 from addml.preprocessing.profile import DriftCounter, moments
 from addml.progress import Advance
 
 BATCH_ROWS = 32768
 THREADS = 4  # more would wait for the interpreter lock
-WORTH_PROCESSES = 250_000  # rows from which processes make up for their start
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 
 Batch = tuple[int, pa.RecordBatch]  # index of the first row, rows
@@ -58,23 +54,17 @@ def score_all(
     carried: Sequence[str],
     known: Known,
     advance: Advance,
-    rows: int | None,
     folder: str | None = None,
 ) -> tuple[Scored, DriftCounter]:
-    """Score every batch in parallel and count drift; `known` rows are not listed.
+    """Score every batch on threads and count drift; `known` rows are not listed.
 
-    `rows`: an estimate of their number, if there is one. `folder`: for scored rows that do not fit into memory.
+    `folder`: for scored rows that do not fit into memory.
     """
     (device, threads), drift = scoring_place(options, model), drift_of(model)
-    scored = Scored(max(LISTED, _top(options)), Pieces(folder))
+    scored = Scored(max(LISTED, _top(options)), folder)
     work = partial(score_batch, model, options, device, list(carried), known)
-    items = with_starts(batches)
-    parts = on_threads(work, items, min(threads, THREADS))
-    if threads > 1 and model.scorer.max_threads <= THREADS and (rows or 0) >= WORTH_PROCESSES:
-        with suppress(OSError):  # no locks for processes on this system
-            parts = in_processes(work, items, threads)
     with blas_threads(1):
-        for part in parts:
+        for part in on_threads(work, with_starts(batches), min(threads, THREADS)):
             scored.add(part)
             if part.counts is not None:
                 drift.add(part.counts)
@@ -174,71 +164,10 @@ def _readable(values: np.ndarray, kind: str, column: pa.Array) -> Any:
     return pa.array(["false", "true"]).take(pa.array(np.nan_to_num(values).astype(np.int8), mask=values != values))
 
 
-# Batches in processes ---------------------------------------------------------------------------------------
-
-_work: Callable[[Batch], Any]  # the one function of a worker process
-
-
-def in_processes(work: Callable[[Batch], Result], batches: Iterable[Batch], processes: int) -> Iterator[Result]:
-    """The results in batch order, from processes that receive `work` once; OSError if the system has no locks."""
-    context = get_context("spawn")
-    queue = context.Queue()
-    queue.cancel_join_thread()  # a process that dies while starting leaves its copy of the work in the queue
-    pool = ProcessPoolExecutor(processes, context, _start_worker, (queue,))
-    for _ in range(processes):
-        queue.put(work)
-    return _from_processes(pool, batches, processes)
-
-
-def _from_processes(pool: ProcessPoolExecutor, batches: Iterable[Batch], processes: int) -> Iterator[Any]:
-    with pool:
-        try:
-            sent = (pool.submit(_do, start, _packed(batch)) for start, batch in batches)
-            yield from in_order(sent, AHEAD * processes)
-        except BrokenProcessPool:
-            what = f"one of {processes} processes was killed, probably because memory ran out"
-            raise AddmlError(f"{what}; --jobs 1 uses the least memory.") from None
-
-
-def _start_worker(queue: Queue[Callable[[Batch], Any]]) -> None:
-    global _work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles interrupts
-    end_with_parent()
-    _work = queue.get()
-    pa.set_cpu_count(1)
-
-
-def end_with_parent() -> None:
-    """Exit when the parent is killed, instead of waiting for work forever."""
-
-    def wait() -> None:
-        parent = parent_process()
-        if parent is not None:
-            parent.join()
-            os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def _do(start: int, packed: pa.Buffer) -> Any:
-    with blas_threads(1):
-        return _work((start, pa.ipc.open_stream(packed).read_next_batch()))
-
-
-def _packed(batch: pa.RecordBatch) -> pa.Buffer:
-    """A batch in Arrow's IPC format; pickling a slice would send the whole table."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
-
-
 # Tasks of a comparison --------------------------------------------------------------------------------------
 
 
 class Ended(NamedTuple):
-    """A finished task."""
-
     task: Any  # with a title and run(machine) -> rows of results
     seconds: float
     failure: str | None = None
@@ -273,6 +202,18 @@ def run_task(task: Any, machine: Any) -> tuple[Ended, list[dict[str, Any]]]:
             raise
         return Ended(task, time.perf_counter() - began, f"{type(error).__name__}: {error}"), []
     return Ended(task, time.perf_counter() - began), rows
+
+
+def end_with_parent() -> None:
+    """Exit when the parent is killed, instead of waiting for work forever."""
+
+    def wait() -> None:
+        parent = parent_process()
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @contextmanager

@@ -235,7 +235,7 @@ def thumbnails(
         glowing = None if own is None else _thumbnail(_glowing(seen, own), size)
         name, folder = pictures.names[place], pictures.folder
         file = None if folder is None else os.path.abspath(folder / name)
-        return Picture(name, place + 1, float(scores[place]), kind, _thumbnail(seen, size), glowing, file)
+        return Picture(name, float(scores[place]), kind, _thumbnail(seen, size), glowing, file)
 
     shown = strangest[:STRANGEST].tolist()
     first = [picture(place, None if heat is None else heat[at], "strange") for at, place in enumerate(shown)]

@@ -173,8 +173,7 @@ class Options:
     skip_unreadable: bool = _images(False, "Skip unreadable image files and list them")
 
     device: str = _computing("auto", "Device: auto, cpu, cuda, cuda:1 or mps", basic=True)
-    jobs: int | None = _computing(None, "Maximum number of threads or processes [default: all cores]", basic=True,
-        minimum=1)
+    jobs: int | None = _computing(None, "Maximum number of threads [default: all cores]", basic=True, minimum=1)
     checkpoint: str | None = _storage(None,
         "Folder for training state, saved after every epoch; resume by running the command again "
         "[default: MODEL.checkpoint for tables larger than memory]", metavar="FOLDER")

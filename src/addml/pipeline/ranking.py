@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,35 +31,6 @@ RESERVED = ("row", "score", "rank", "is_anomaly", "p_value", "probability", "rea
 # Rows as they are scored --------------------------------------------------------------------------------------
 
 
-class Pieces:
-    """Record batches of one schema, spooled to `folder` when large; they can be read repeatedly."""
-
-    def __init__(self, folder: str | None = None) -> None:
-        self.folder = folder or tempfile.gettempdir()
-        self._writer: Any = None
-        self._file = tempfile.SpooledTemporaryFile(IN_MEMORY, dir=folder)  # noqa: SIM115
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        if self._writer is None:
-            self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), batch.schema)
-        self._writer.write_batch(batch)
-
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        if self._writer is not None:
-            self._writer.close()
-        self._file.seek(0)
-        yield from pa.ipc.open_stream(pa.PythonFile(self._file, "r"))
-
-    def column(self, name: str, rows: int) -> np.ndarray:
-        """A numeric column of all pieces as an array, memory-mapped if large."""
-        whole = mapped(self.folder, (rows,), np.float64) if rows * 8 > IN_MEMORY else np.empty(rows)
-        start = 0
-        for batch in self:
-            whole[start : start + batch.num_rows] = batch[name].to_numpy()
-            start += batch.num_rows
-        return whole
-
-
 class Candidate(NamedTuple):
     """A row that may be listed."""
 
@@ -77,20 +48,39 @@ class Part(NamedTuple):
     counts: Counts | None = None  # for drift
 
 
-@dataclass
 class Scored:
-    """The results of all batches so far: a piece per batch and the rows to list."""
+    """The results of all batches so far: the rows to list, and a piece per batch, spooled to `folder` when large."""
 
-    most_listed: int
-    pieces: Pieces = field(default_factory=Pieces)
-    rows: int = 0
-    listed: list[Candidate] = field(default_factory=list)
+    def __init__(self, most_listed: int, folder: str | None = None) -> None:
+        self.most_listed, self.rows, self.listed = most_listed, 0, list[Candidate]()
+        self.folder = folder or tempfile.gettempdir()
+        self._writer: Any = None
+        self._file = tempfile.SpooledTemporaryFile(IN_MEMORY, dir=folder)  # noqa: SIM115
 
     def add(self, part: Part) -> None:
-        self.pieces.add(part.piece)
+        if self._writer is None:
+            self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), part.piece.schema)
+        self._writer.write_batch(part.piece)
         self.rows += part.piece.num_rows
         both = sorted([*self.listed, *part.listed], key=lambda one: (-one.score, one.place))
         self.listed = both[: self.most_listed]
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        """The pieces, as often as wanted."""
+        if self._writer is not None:
+            self._writer.close()
+        self._file.seek(0)
+        yield from pa.ipc.open_stream(pa.PythonFile(self._file, "r"))
+
+    def column(self, name: str) -> np.ndarray:
+        """A numeric column of all pieces as an array, memory-mapped if large."""
+        is_large = self.rows * 8 > IN_MEMORY
+        whole = mapped(self.folder, (self.rows,), np.float64) if is_large else np.empty(self.rows)
+        start = 0
+        for piece in self:
+            whole[start : start + piece.num_rows] = piece[name].to_numpy()
+            start += piece.num_rows
+        return whole
 
 
 def piece_of(
@@ -221,7 +211,7 @@ def scored_tables(
 ) -> Iterator[pa.Table]:
     """The scored table, in pieces; `known`: descriptions of the entries that mark rows as known."""
     start, every_rank, names = 0, ranks(scores), names_beside(ids, RESERVED)
-    for piece in scored.pieces:
+    for piece in scored:
         own, codes, words = piece[SCORE].to_numpy(), piece[KNOWN].to_numpy(), piece[WORDS]
         rank = every_rank[start : start + len(own)]
         p_values, probability = model.training.rarity(own, scores if are_new else None)

@@ -136,8 +136,6 @@ def _seeded(seed: int) -> Iterator[None]:
 
 
 class Method(NamedTuple):
-    """A rival."""
-
     learn: Callable[..., Learned]
     seeded: bool = False  # draws random numbers
 
@@ -200,8 +198,6 @@ def make(name: str, random_state: Any = None, rivals: Mapping[str, Method] = RIV
 
 @dataclass(frozen=True)
 class LabelledTable:
-    """A table with labels."""
-
     name: str
     table: pa.Table
     y: np.ndarray  # (n,), 1 for anomalies, else 0

@@ -158,7 +158,7 @@ class TableSource:
         folder = str(Storage(scratch=self.options.scratch).folder)
         with progress.stage("Scoring", self.rows) as advance:
             known = known.with_ids(ids, model.by)
-            scored, drift = score_all(model, self.options, batches, carried, known, advance, self.rows, folder)
+            scored, drift = score_all(model, self.options, batches, carried, known, advance, folder)
         _warn_of_texts(drift.texts, self.options)
         result = self._result(model, scored, ids, known, self.notes)
         checked = self._check(model) if self.options.check else ()
@@ -172,7 +172,7 @@ class TableSource:
             known = known.with_ids(ids, model.by)
             carried, rows = self._carried(model, ids), sources.expected_rows(file, data.rows)
             with progress.stage(f"Scoring {self.options.source}", rows) as advance:
-                scored, drift = score_all(model, options, data, carried, known, advance, rows)
+                scored, drift = score_all(model, options, data, carried, known, advance)
         summary = tuple(drift.summary())
         _warn_of_drift(drift, summary, self.options)
         result = self._result(model, scored, ids, known, data.notes)
@@ -187,16 +187,16 @@ class TableSource:
         self, model: Model, scored: ranking.Scored, ids: Sequence[str], known: Known, notes: Sequence[str]
     ) -> ranking.Result:
         options, are_new = self.options, not self.rows
-        scores = scored.pieces.column(ranking.SCORE, scored.rows)
+        scores = scored.column(ranking.SCORE)
         days = 0 if options.per_day is None else _days(model, scored)
-        codes = scored.pieces.column(ranking.KNOWN, scored.rows) if known.entries else None
+        codes = scored.column(ranking.KNOWN) if known.entries else None
         model = ranking.with_batch_threshold(model, scores if codes is None else scores[codes < 0], options, days)
         hidden = () if codes is None else known.hidden(codes, scores, model.threshold)
         findings = ranking.ranked_findings(
             model, scored.listed, scores, ids, options.top, options.source, notes, are_new=are_new, hidden=hidden
         )
         if options.label is not None:
-            column = pa.chunked_array([piece[options.label] for piece in scored.pieces])
+            column = pa.chunked_array([piece[options.label] for piece in scored])
             marks = read_label(column, options.anomaly_value, options.label)
             evaluated = evaluate(findings.scores, marks, findings.threshold, options.label)
             findings = replace(findings, evaluation=evaluated)
@@ -218,7 +218,7 @@ def _days(model: Model, scored: ranking.Scored) -> int:
     name = _date_column(model)
     assert model.columns is not None
     column = next(one for one in model.columns.fitted if one.name == name)
-    days = [np.unique(np.floor(column.read(piece[name]))) for piece in scored.pieces]
+    days = [np.unique(np.floor(column.read(piece[name]))) for piece in scored]
     return int(np.isfinite(np.unique(np.concatenate(days))).sum())
 
 

@@ -151,12 +151,10 @@ class Groups:
     def from_json(cls, document: dict[str, list[str]], arrays: dict[str, np.ndarray]) -> Groups:
         """The groups of a saved model; raises ValueError if names and arrays do not match."""
         by, keys, columns = (tuple(map(str, document[name])) for name in ("by", "keys", "columns"))
-        one, wide = cls(by, keys, columns, **arrays), (len(keys) + 1, len(columns))
-        shapes = (keys and (len(keys),), wide, wide, (3, len(columns)), (len(keys) + 1,), (len(keys),))
-        fits = tuple(array.shape for array in one.arrays().values())[:6] == shapes
-        references = len(one.own_rows) == one.own.sum() and one.own_scale.shape[2] == np.count_nonzero(one.own)
-        if not by or not fits or not references:
-            raise ValueError(f"{len(keys)} groups by {by} do not fit their arrays")
+        one, size = cls(by, keys, columns, **arrays), len(keys)
+        shapes = [(size,), *[(size + 1, len(columns))] * 2, (3, len(columns)), (size + 1,), (size,)]
+        if [array.shape for array in one.arrays().values()][:6] != shapes:
+            raise ValueError(f"{size} groups by {by} do not fit their arrays")
         if min(one.ratio.min(initial=1), one.divisor.min(), one.own_scale[1].min(initial=1), one.own.min() + 1) <= 0:
             raise ValueError("the ratio, unit, divisor or number of references of a group is out of range")
         return one

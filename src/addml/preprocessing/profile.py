@@ -227,6 +227,7 @@ class TextCells:
 
 
 # Drift --------------------------------------------------------------------------------------------------------
+UNCHANGED = "much as in training"
 SOMEWHAT, CLEARLY = 0.1, 0.25  # the customary bounds of the population stability index
 UNSEEN_GAPS = "missing values in categories that had none in training count as unseen"
 MORE_GAPS = 0.05  # smallest change in the share of missing values that is reported
@@ -347,7 +348,7 @@ def _compared(
         "outside_count": outside,
         "drifted": column.kind != "date" and bool(beyond_chance > CLEARLY or more_gaps > least_gaps),  # dates advance
         "figures": _figures(column, then, now, medians) if beyond_chance > SOMEWHAT else "",
-        "words": "; ".join(words) or "much as in training",
+        "words": "; ".join(words) or UNCHANGED,
     }
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from addml.arrays import column_medians
-
 NEW_GAPS = "missing values in columns that had none in training took the median"
 COLUMNS_AT_ONCE = 64
 ROWS_AT_ONCE = 16384
@@ -176,7 +174,7 @@ def _statistics(X: np.ndarray, sides: np.ndarray, robust: bool) -> tuple[np.ndar
     """
     X = np.array(X, np.float64, order="C")  # so that sums do not depend on the memory layout of X
     missing = np.isnan(X)
-    share, median = missing.mean(axis=0), 2 * column_medians(X / 2)  # / 2: the sum of two values may overflow
+    share, median = missing.mean(axis=0), 2 * np.median(X / 2, axis=0)  # / 2: the sum of two values may overflow
     for column in np.flatnonzero(share > 0):
         known = X[~missing[:, column], column]
         median[column] = 2 * np.median(known / 2) if len(known) else 0.0

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from addml.arrays import evenly_spaced_with_ends
 from addml.findings import EventPicture, Findings, Track
 from addml.report.html import Html, el, json_text
 from addml.text import number, one_line
@@ -16,7 +17,6 @@ MAX_BINS = 60
 MIN_BINS = 12
 MAX_EPOCHS = 400
 MAX_MEMBERS = 50
-MAX_CURVE_POINTS = 400
 MAX_SERIES_POINTS = 800  # of one line; each is the minimum and maximum of a stretch of steps
 MAX_EVENTS = 500  # shaded in a series, the highest ranked ones
 LOG_RATIO = 40  # of the highest bar to the lower quartile: from here on the scale is logarithmic
@@ -97,7 +97,8 @@ def _axis_range(known: np.ndarray, threshold: float) -> tuple[float, float]:
 
 def training(findings: Findings) -> dict[str, Any] | None:
     """A panel for each curve of training, with the mean over members and each member; None without a history."""
-    history = [findings.history[i] for i in thinned(len(findings.history), MAX_EPOCHS)]
+    some = evenly_spaced_with_ends(np.arange(len(findings.history)), MAX_EPOCHS)
+    history = [findings.history[i] for i in some]
     by_epoch = [{one.get("member", m): one for m, one in enumerate(entry.get("members", ()))} for entry in history]
     members = sorted({member for epoch in by_epoch for member in epoch})
     shown = members[:MAX_MEMBERS] if len(members) > 1 else []
@@ -110,11 +111,6 @@ def training(findings: Findings) -> dict[str, Any] | None:
             panels.append({"name": name, "title": title, "mean": mean, "count": len(members), "members": lines})
     epochs = [int(entry.get("epoch", i + 1)) for i, entry in enumerate(history)]
     return {"epochs": epochs, "panels": panels} if panels else None
-
-
-def thinned(count: int, most: int) -> list[int]:
-    """At most `most` of `count` places, evenly spaced, with the first and the last."""
-    return sorted(set(np.linspace(0, count - 1, min(count, most)).round().astype(int).tolist())) if count else []
 
 
 def finite(value: Any, digits: int = 5) -> float | None:
@@ -137,18 +133,10 @@ def curves(findings: Findings) -> dict[str, dict[str, Any]]:
         points = points[:, np.isfinite(points).all(axis=0)]
         if points.shape[1] > 1:
             rising = points if points[0, 0] <= points[0, -1] else points[:, ::-1]
-            rising = rising[:, np.argsort(rising[0], kind="stable")]
-            x, y = _thinned_curve(rising) if rising.shape[1] > MAX_CURVE_POINTS else rising
+            x, y = rising[:, np.argsort(rising[0], kind="stable")]
             x_label = x_label.format(noun=f"{findings.noun}s")
             found[name] = {"title": title, "x": _numbers(x), "y": _numbers(y), "x_label": x_label, "y_label": y_label}
     return found
-
-
-def _thinned_curve(points: np.ndarray) -> np.ndarray:
-    """Points (2, n) at even steps along the curve, so that a steep start keeps its shape."""
-    length = np.append(0.0, np.abs(np.diff(points)).sum(axis=0).cumsum())
-    steps = np.searchsorted(length, np.linspace(0, length[-1], MAX_CURVE_POINTS))
-    return np.asarray(points[:, np.unique(steps.clip(0, len(length) - 1))])
 
 
 def envelope(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from addml.arrays import evenly_spaced_with_ends
 from addml.findings import MEASURES, Findings, Picture
 from addml.report import charts
 from addml.report.charts import event_plot, series_plot
@@ -202,7 +203,7 @@ def _training(findings: Findings, found: dict[str, Any] | None) -> Html:
         for title, panel in zip(titles, panels, strict=True)
     ]
     means = [["–" if value is None else number(value) for value in panel["mean"]] for panel in panels]
-    rows = [[epochs[i], *(values[i] for values in means)] for i in charts.thinned(len(epochs), 50)]
+    rows = [[epochs[i], *(values[i] for values in means)] for i in evenly_spaced_with_ends(np.arange(len(epochs)), 50)]
     numbers = folded("Numbers by epoch", table("Training by epoch", ("Epoch", *titles), rows, "numeric"))
     return joined([about, el("div", *plots, class_="three"), numbers])
 
@@ -227,7 +228,8 @@ def _evaluation(findings: Findings, curves: dict[str, dict[str, Any]]) -> Html:
     plots = []
     for name, curve in curves.items():
         title, x_label, y_label = curve["title"], curve["x_label"], curve["y_label"]
-        points = [(number(curve["x"][i], 3), number(curve["y"][i], 3)) for i in charts.thinned(len(curve["x"]), 11)]
+        shown = evenly_spaced_with_ends(np.column_stack([curve["x"], curve["y"]]), 11)
+        points = [(number(x, 3), number(y, 3)) for x, y in shown.tolist()]
         label, numbers = f"{title}: {y_label} against {x_label}.", table(title, (x_label, y_label), points)
         plots.append(chart(f"curve-{name}", label, el("h3", title), numbers=numbers))
     return joined([*parts, el("div", *plots, class_="two") if plots else ""])

@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import EllipsisType
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -16,10 +15,6 @@ from addml.compute import in_threads, on_device
 from addml.distances import Distance, center_distances, cross_distances
 from addml.parameters import Part, check_whole, to_json
 from addml.scoring.references import Overlaps, SelfMatches
-
-# Names and shapes of a scorer's arrays: None is any length of at least one, ... any at all, a name always the same one,
-# "inputs" those of the encoder.
-Shapes = dict[str, tuple[int | str | EllipsisType | None, ...]]
 
 
 class MetricSpace(NamedTuple):
@@ -89,10 +84,6 @@ class Scorer(Part, ABC):
     @abstractmethod
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
         """Scores of embeddings z and of where their rows lie."""
-
-    @abstractmethod
-    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        """The shapes of the arrays."""
 
 
 def score_rows(
@@ -311,9 +302,6 @@ class Center(Scorer):
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
         return center_distances(z, ready["center"], distance)[0]
 
-    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        return {"center": (members, w)}
-
 
 @dataclass(repr=False)
 class Dissimilarity(Scorer):
@@ -341,11 +329,6 @@ class Dissimilarity(Scorer):
             total = total + cross_distances(z, references[:, start : start + REFERENCES_AT_ONCE], distance).sum(axis=-1)
         return total / references.shape[1]
 
-    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        if distance == "sqeuclidean":
-            return {"center": (members, w), "spread": (members, 1)}
-        return {"references": (members, None, w)}
-
 
 @dataclass(repr=False)
 class KNN(Scorer):
@@ -368,6 +351,3 @@ class KNN(Scorer):
         if z.ndim > 3:
             return namespace(z).stack([self.score(block, ready, distance) for block in z])
         return mean_of_nearest(cross_distances(z, ready["references"], distance), self.k)
-
-    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        return {"references": (members, None, w)}

@@ -10,7 +10,7 @@ import numpy as np
 
 from addml.arrays import Array, as_like, evenly_spaced, evenly_spaced_by, namespace, to_numpy
 from addml.distances import Distance
-from addml.scoring.base import EnsembleScale, MetricSpace, Scorer, Shapes, ViewScale, mean_of_nearest
+from addml.scoring.base import EnsembleScale, MetricSpace, Scorer, ViewScale, mean_of_nearest
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
 
 ANOMALIES, NORMALS = 256, 512  # labelled anomalies and normal rows kept to compare with, at most
@@ -132,17 +132,6 @@ class Guided(Scorer):
         count, both = sum(anomalies >= labels for labels in LABELS_PER_NEIGHBOUR), normals + anomalies
         anomalous = mean_of_nearest(distances[:, normals:both], count)
         return Near(normal, anomalous, mean_of_nearest(distances[:, both:], 1))
-
-    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        return self.inner.shapes(distance, members, w) | {
-            "counter_anomalies": (..., "inputs"),
-            "counter_normals": (None, "inputs"),
-            "counter_known": (..., "inputs"),
-            "counter_column_weight": ("inputs",),
-            "counter_similarity": (len(SimilarityScale._fields),),
-            "counter_label_weight": (1,),
-            "counter_scale": (len(fields(self.scale)), self.count(members)),
-        }
 
 
 def similarity(near: Near, scale: SimilarityScale) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 
 from addml.arrays import Array, as_like, to_numpy
 from addml.distances import Distance
-from addml.scoring.base import MetricSpace, Scorer, Shapes
+from addml.scoring.base import MetricSpace, Scorer
 from addml.scoring.references import row_keys
 
 CANDIDATES, REFERENCES = 100_000, 10_000  # places sampled and places kept, per block
@@ -102,13 +102,6 @@ class PatchMemory(Scorer):
                 distances = _nearest(own, ready, level, owner).reshape(levels[level][1:])
                 total[one] += resized(distances / ready["units"][level], size) / len(levels)
         return total
-
-    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        shapes: Shapes = {"levels": (2, 3), "keys": ("images", 2), "units": (2,)}
-        for k in range(2):
-            shapes |= {f"references{k}": (f"count{k}", f"channels{k}"), f"owners{k}": (f"count{k}",)}
-            shapes |= {f"standard{k}": (2, f"channels{k}")}
-        return shapes
 
 
 def top_count(level: Sequence[float]) -> int:

@@ -21,7 +21,7 @@ from addml.arrays import (
 )
 from addml.distances import Distance, count_of, normalised
 from addml.parameters import check_whole
-from addml.scoring.base import MetricSpace, Scorer, Shapes, ViewScale
+from addml.scoring.base import MetricSpace, Scorer, ViewScale
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
 
 VIEWS = ("columns", "space", "distilled", "tails")
@@ -166,13 +166,6 @@ class Views(Scorer):
         if "space" in self.views:
             scores["space"] = _in_space(side_by_side(z, distance), ready, located)
         return namespace(z).stack([scores[view] for view in self.views])
-
-    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        return {
-            "rows": ("references", "inputs"),
-            "column_weight": ("inputs",),
-            "references": (members, "embedded", w),
-        }
 
 
 def stride(references: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from addml.arrays import Array, dots, evenly_spaced, namespace, row_product
 from addml.distances import Distance
 from addml.parameters import check_flag, check_number, check_whole
-from addml.scoring.base import HIGH, MetricSpace, Shapes, ViewScale
+from addml.scoring.base import HIGH, MetricSpace, ViewScale
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
 from addml.scoring.views import ROUNDING, Views, least, mean_of
 
@@ -150,15 +150,6 @@ class WindowViews(Views):
         squares, xp = dots(own, own)[:, None], namespace(x)
         squared = least(apart, count(apart, "neighbours")) + squares
         return mean_of(xp.sqrt(xp.where(squared > ROUNDING * squares, squared, 0 * squares)))
-
-    def shapes(self, distance: Distance, members: int, w: int) -> Shapes:
-        return {
-            "rows": ("references", "inputs"),
-            "column_weight": ("inputs",),
-            "mean": ("inputs",),
-            "components": ("components", "inputs"),
-            "shrink": ("components",),
-        }
 
 
 @dataclass(frozen=True)

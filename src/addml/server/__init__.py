@@ -1,7 +1,4 @@
-"""`addml serve`: REST and the inspector, for saved models and uploaded files.
-
-Only modules of this folder import Starlette and uvicorn (extra `web`).
-"""
+"""`addml serve` (extra `web`): REST and the inspector, for saved models and uploaded files."""
 
 from __future__ import annotations
 

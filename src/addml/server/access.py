@@ -198,9 +198,6 @@ def _closing(status: int, words: str) -> bytes:
     return f"HTTP/1.1 {status} -\r\n{headers}\r\n\r\n".encode() + error_json(status, words)
 
 
-# The server -------------------------------------------------------------------------------------------------
-
-
 def is_rare(record: logging.LogRecord) -> bool:
     """Filter out a message after five times in one minute: a flood would fill the disk."""
     if len(LOGGED) > 1000:

@@ -38,11 +38,7 @@ from addml.text import json_value
 
 API = "/api/v1"
 STATIC = resources.files("addml.server") / "static"
-PAGES = {
-    "/": ("index.html", "text/html"),
-    "/inspector.js": ("inspector.js", "text/javascript"),
-    "/inspector.css": ("inspector.css", "text/css"),
-}
+PAGES = {"index.html": "text/html", "inspector.js": "text/javascript", "inspector.css": "text/css"}
 FILES = {"report": (REPORT, "text/html"), "scored": (SCORED, "text/csv"), "model": (ZIPPED, "application/zip")}
 # The report may run its own scripts, but without access to the cookie or to other pages of this server.
 REPORT_HEADERS = {"content-security-policy": "sandbox allow-scripts allow-downloads; frame-ancestors 'self'"}
@@ -56,26 +52,20 @@ def create_app(models: Models, token: str, cookie: str, limits: Limits, access_l
     observer = Observer(access_log)
     api = Api(models, limits, observer)
 
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        try:
-            yield
-        finally:
-            await api.close()
-
+    pages = [Route(f"/{name}".removesuffix("index.html"), partial(_page, name)) for name in PAGES]
     errors = (AddmlError, HTTPException, OSError, ClientDisconnect, Exception)
     app = Starlette(
-        routes=[*api.routes(), *(Route(path, partial(_page, *page)) for path, page in PAGES.items())],
+        routes=[*api.routes(), *pages],
         middleware=[Middleware(Guard, token=token, cookie=cookie, note=observer.note)],
         exception_handlers=dict.fromkeys(errors, _error),
-        lifespan=lifespan,
+        lifespan=api.lifespan,
     )
     app.router.redirect_slashes = False  # the redirect would contain the client's Host header
     return app
 
 
-async def _page(name: str, kind: str, request: Request) -> Response:
-    return Response((STATIC / name).read_bytes(), media_type=kind)
+async def _page(name: str, request: Request) -> Response:
+    return Response((STATIC / name).read_bytes(), media_type=PAGES[name])
 
 
 class Api:
@@ -104,10 +94,14 @@ class Api:
             *(Route(f"{job}/{name}", partial(self.file, name)) for name in FILES),
         ]
 
-    async def close(self) -> None:
-        self._ending.set()
-        await asyncio.to_thread(self.work.close)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+    @asynccontextmanager
+    async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        try:
+            yield
+        finally:
+            self._ending.set()
+            await asyncio.to_thread(self.work.close)
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
     @contextmanager
     def _slot(self, kind: str, most: int) -> Iterator[None]:
@@ -119,8 +113,6 @@ class Api:
             yield
         finally:
             self._used[kind] -= 1
-
-    # Answers ------------------------------------------------------------------------------------------------
 
     async def health(self, request: Request) -> Response:
         return JSONResponse({"status": "ok", "addml": __version__})
@@ -256,9 +248,6 @@ async def _error(request: Request, error: Exception) -> Response:
     if status in (429, 503):
         headers["retry-after"] = "1"
     return Response(error_json(status, message), status, headers, JSON)
-
-
-# Metrics and access log -------------------------------------------------------------------------------------
 
 
 class Observer:

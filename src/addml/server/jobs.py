@@ -168,8 +168,6 @@ class Jobs:
         self._held.close()
         self._root.cleanup()
 
-    # Processes ----------------------------------------------------------------------------------------------
-
     def _run(self, job: Job) -> None:
         made, model = None, job.folder / MODEL
         try:
@@ -272,9 +270,6 @@ def remove_abandoned() -> None:
                 with (folder / LOCK).open("rb") as held:
                     lock(held)
                     shutil.rmtree(folder, ignore_errors=True)
-
-
-# Names and options ------------------------------------------------------------------------------------------
 
 
 def _label(file: str) -> str:

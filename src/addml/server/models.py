@@ -1,7 +1,4 @@
-"""The models of a server, reloaded when they change on disk, and scoring of rows sent by clients.
-
-Rows are parsed by their content type and get the scores of `addml score`.
-"""
+"""The models of a server, reloaded when they change on disk, and scoring of rows sent by clients."""
 
 from __future__ import annotations
 
@@ -301,8 +298,8 @@ def _results(
     explained = highest(scores, len(scores) if every else int(flagged.sum()))
     found = reasons_for(model, batch.take(explained), features[explained], reasons)
     reasons_of = dict(zip(explained.tolist(), found, strict=True))
-    names = ("score", "is_anomaly", "p_value", "probability")
-    values = (scores, flagged, model.training.p_values(scores), model.training.probability(scores))
-    for row, cells in enumerate(zip(*(one.tolist() for one in values), strict=True)):
+    p_values, probability = model.training.p_values(scores), model.training.probability(scores)
+    columns = {"score": scores, "is_anomaly": flagged, "p_value": p_values, "probability": probability}
+    for row, result in enumerate(pa.table(columns).to_pylist()):
         why = [{"column": one.column, "share": one.share, "words": one.words} for one in reasons_of.get(row, ())]
-        yield dict(zip(names, cells, strict=True)) | {"reasons": why}
+        yield result | {"reasons": why}
