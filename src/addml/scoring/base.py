@@ -176,7 +176,7 @@ LARGEST = float(np.finfo(np.float32).max) / 4  # sums of these stay finite
 
 def _finite(combined: Array) -> Array:
     if not bool(namespace(combined).isfinite(combined).all()):
-        raise ValueError("scores are not finite: the model has too large or too small numbers; fit and save it again")
+        raise ValueError("scores are not finite: the model or your encoder has too large or small numbers; fit again")
     return combined
 
 

@@ -53,8 +53,8 @@ def self_matches(x: Array, keys: Keys) -> SelfMatches:
     """Positions of the rows of x that equal a reference bit for bit, and of these references."""
     found = row_keys(x)
     xp = namespace(x)
-    at, last = xp.searchsorted(keys.distinct, found), len(keys.distinct) - 1
-    at = np.minimum(at, last) if isinstance(at, np.ndarray) else at.clip(max=last)  # np.clip takes three times as long
+    at = xp.searchsorted(keys.distinct, found)
+    at = at * (at < len(keys.distinct))  # a hash beyond the last one matches none; cheaper than `clip` for one row
     rows = xp.where(keys.distinct[at] == found)[0]
     return rows, keys.places[at[rows]]
 
@@ -109,7 +109,7 @@ class Levels:
     feature: np.ndarray  # (k,) the column of each rise from one value to the next
     lower: Array  # (k,)
     upper: Array  # (k,)
-    risen: Array  # (k, R) 1 if the reference has this value or a higher one, else 0
+    risen: Array  # (k, R) 1 if the reference is at or above `upper`, else 0
 
     @classmethod
     def of(cls, columns: Array, like: Array) -> Levels:
