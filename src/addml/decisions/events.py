@@ -105,7 +105,7 @@ def event_figures(found: Sequence[Event], marks: np.ndarray, begins: Sequence[in
     starts, stops = _spans((marks == 1).astype(float), 0.5, begins, 1, 1)
     spans = np.array([(one.start, one.stop) for one in found], np.int64).reshape(-1, 2)
     hits = (starts[:, None] < spans[:, 1]) & (stops[:, None] > spans[:, 0])  # (ranges, events)
-    true = hits.any(axis=0)
+    true = np.asarray(hits.any(axis=0))
     delays = [max(0, spans[own, 0].min() - start) for start, own in zip(starts, hits, strict=True) if own.any()]
     return {
         "labelled": len(starts),

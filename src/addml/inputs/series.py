@@ -66,7 +66,7 @@ class Windows:
         return np.flatnonzero(self.is_whole & ((self.age - (self.window - 1)) % stride == 0))
 
     def half(self, steps: int) -> int:
-        """Steps to either side in a centred mean over `steps`; under a window, beyond which another series may lie."""
+        """Steps to either side in a centred mean over `steps`; padding keeps fewer than a window within the series."""
         return min(steps // 2, self.window - 1)
 
     def around(self, step: int, steps: int) -> np.ndarray:
@@ -162,7 +162,7 @@ class Sampling:
             said.append(f"{self.irregular} series sampled irregularly: steps are used in order, whatever their spacing")
         if self.missing_values:
             values = counted(self.missing_values, "missing value")
-            said.append(f"{values} forward-filled; a series that starts with one takes the channel's median there")
+            said.append(f"{values} forward-filled (at the start of a series: the channel's median)")
         return said
 
 
@@ -311,16 +311,16 @@ def period_of(values: np.ndarray) -> int | None:
     """
     values = values[:20_000] - values[:20_000].mean()
     spectrum = np.fft.rfft(values, 2 * len(values))
-    correlation = np.fft.irfft(spectrum * spectrum.conj())[3 : min(LAGS + 1, len(values))]
-    inner = correlation[1:-1]
-    peaks = np.flatnonzero((inner > correlation[:-2]) & (inner > correlation[2:])) + 1
-    if not len(peaks):
+    correlation = np.fft.irfft(spectrum * spectrum.conj())[: min(LAGS + 1, len(values))]
+    inner = correlation[4:-1]
+    lags = np.flatnonzero((inner > correlation[3:-2]) & (inner > correlation[5:])) + 4
+    if not len(lags):
         return None
-    lag = int(peaks[correlation[peaks].argmax()]) + 3
-    if lag > PERIODS[1] and len(peaks := peaks[(peaks >= PERIODS[0] - 3) & (peaks <= PERIODS[1] - 3)]):
-        within = int(peaks[correlation[peaks].argmax()])
-        rise = correlation[within] - correlation[: within + 1].min()
-        lag = within + 3 if rise > CLEAR_RISE * (values @ values) else lag
+    lag = int(lags[correlation[lags].argmax()])
+    if lag > PERIODS[1] and len(lags := lags[(lags >= PERIODS[0]) & (lags <= PERIODS[1])]):
+        shorter = int(lags[correlation[lags].argmax()])
+        rise = correlation[shorter] - correlation[3 : shorter + 1].min()
+        lag = shorter if rise > CLEAR_RISE * (values @ values) else lag
     return lag if PERIODS[0] <= lag <= PERIODS[1] else None
 
 

@@ -72,8 +72,7 @@ class SeriesSource:
     def training_findings(self, model: Model) -> Findings:
         """The findings of `addml fit`: events are not ranked."""
         assert self.read is not None
-        scored = _Scored(model, self.read, None, model.training.values, [])
-        return _findings(scored, (), (), len(self.read.steps))
+        return _findings(_Scored(model, self.read, model.training.values, []), (), (), len(self.read.steps))
 
     def rank(self, model: Model, progress: Progress) -> Result:
         """The events, most anomalous first."""
@@ -87,15 +86,15 @@ class SeriesSource:
         tau, flagged = model.events(scores, rows.sampling, options.events, options.min_steps)
         if options.events is not None:
             model = replace(model, decision=Decision(tau, EVENTS, options.events))
-        scored = _Scored(model, read, rows, scores, flagged)
+        scored = _Scored(model, read, scores, flagged)
         closest = [] if flagged else model.events(scores, rows.sampling, CLOSEST, options.min_steps)[1]
-        ranked, pictures = _ranked(scored, closest, options)
+        ranked, pictures = _ranked(scored, rows, closest, options)
         findings = _findings(scored, ranked, pictures, 0 if own is None else len(read.steps))
         if read.marks is not None:
             found = evaluate(scores, read.marks, model.threshold, str(options.label), steps=True)
             found["events"] = event_figures(scored.found, read.marks, read.starts[:-1].tolist())
             findings = replace(findings, evaluation=found)
-        return Result(findings, [_scored_table(scored, options)], model)
+        return Result(findings, [_scored_table(scored, rows, options)], model)
 
     def score(self, model: Model, progress: Progress) -> tuple[SeriesTable, WindowRows, np.ndarray]:
         """The steps of the file and their scores from a saved model."""
@@ -114,7 +113,6 @@ class SeriesSource:
 class _Scored:
     model: Model
     read: SeriesTable
-    rows: WindowRows | None  # of the steps; None if events are not ranked
     scores: np.ndarray
     found: list[Event]
 
@@ -146,11 +144,13 @@ class Blame(NamedTuple):
     expected: float
 
 
-def _ranked(scored: _Scored, closest: list[Event], options: Options) -> tuple[list[Finding], list[EventPicture]]:
+def _ranked(
+    scored: _Scored, rows: WindowRows, closest: list[Event], options: Options
+) -> tuple[list[Finding], list[EventPicture]]:
     """One finding per event, most anomalous first; if none is flagged, of the `closest` events."""
     read, scores, found = scored.read, scored.scores, scored.found or closest
     p_values, likely = scored.model.training.rarity(scores[[event.peak for event in found]])
-    blames = _responsible(scored, found[: max(LISTED, options.top)], options)
+    blames = _responsible(scored, rows, found[: max(LISTED, options.top)], options)
     ranked = [
         Finding(
             row=int(read.rows[event.peak]) + 1,
@@ -159,27 +159,27 @@ def _ranked(scored: _Scored, closest: list[Event], options: Options) -> tuple[li
             is_anomaly=bool(scored.found),
             ids=read.names_of(event),
             values=dict(zip(read.names, read.values[event.peak].tolist(), strict=True)),
-            reasons=tuple(_reason(scored, one) for one in blames[place]) if place < len(blames) else (),
+            reasons=tuple(_reason(read, rows, one) for one in blames[place]) if place < len(blames) else (),
             p_value=float(p_values[place]),
             probability=float(likely[place]),
         )
         for place, event in enumerate(found)
     ]
-    return ranked, _pictures(scored, blames)
+    return ranked, _pictures(scored, rows, blames)
 
 
-def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[list[Blame]]:
+def _responsible(scored: _Scored, rows: WindowRows, found: list[Event], options: Options) -> list[list[Blame]]:
     """The channels of each event, the one farthest from its expected values first.
 
     Models without training windows fall back on contributions to the score (worse: `python -m benchmarks.channels`).
     """
-    if not found or not options.reasons or scored.rows is None:
+    if not found or not options.reasons:
         return []
     chosen = [one.start + highest(scored.scores[one.start : one.stop], STEPS_EXPLAINED) for one in found]
     steps = np.concatenate(chosen)
-    known = channel_distances(scored.model, scored.rows, steps)
+    known = channel_distances(scored.model, rows, steps)
     if known is None:
-        given = contributions_of(scored.model, scored.rows, steps, *scoring_place(options, scored.model))
+        given = contributions_of(scored.model, rows, steps, *scoring_place(options, scored.model))
         known = np.maximum(given, 0), np.full(given.shape, np.nan)
     ends = np.cumsum([len(own) for own in chosen])[:-1]
     blames = []
@@ -193,18 +193,18 @@ def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[
     return blames
 
 
-def _reason(scored: _Scored, one: Blame) -> Reason:
+def _reason(read: SeriesTable, rows: WindowRows, one: Blame) -> Reason:
     """The channel with its value farthest from the expected one."""
-    name, value = scored.read.names[one.channel], scored.read.values[one.step, one.channel]
+    name, value = read.names[one.channel], read.values[one.step, one.channel]
     if np.isnan(value):
         return Reason(name, one.share, f"{name} missing")
     told = f"expected {figure(one.expected, 4)}"
-    if np.isnan(one.expected) and scored.rows is not None:
-        told = f"{scored.rows.windows.steps[one.step, one.channel]:+.1f} deviations"
+    if np.isnan(one.expected):
+        told = f"{rows.windows.steps[one.step, one.channel]:+.1f} deviations"
     return Reason(name, one.share, f"{name} {figure(float(value), 4)} ({told})")
 
 
-def _scored_table(scored: _Scored, options: Options) -> pa.Table:
+def _scored_table(scored: _Scored, rows: WindowRows, options: Options) -> pa.Table:
     """The rows with their scores, the rank of their event and, with --bands, the expected range of every channel."""
     read, scores, steps = scored.read, scored.scores, scored.read.steps
     event = np.zeros(len(scores), np.int64)
@@ -216,7 +216,7 @@ def _scored_table(scored: _Scored, options: Options) -> pa.Table:
         "is_anomaly": flagged[steps],
         "event": pa.array(event[steps], mask=event[steps] == 0),
     }
-    bands = expected_bands(scored.model, scored.rows) if options.bands and scored.rows is not None else None
+    bands = expected_bands(scored.model, rows) if options.bands else None
     for place, name in enumerate(read.names if bands is not None else ()):
         ends = zip(("low", "expected", "high"), bands[:, steps, place], strict=True)  # type: ignore[index]
         own |= {f"{name}_{end}": values for end, values in ends}
@@ -242,13 +242,11 @@ def _track(scored: _Scored, ranked: Sequence[Finding], pictures: Sequence[EventP
     )
 
 
-def _pictures(scored: _Scored, blames: Sequence[list[Blame]]) -> list[EventPicture]:
+def _pictures(scored: _Scored, rows: WindowRows, blames: Sequence[list[Blame]]) -> list[EventPicture]:
     """The first events with the steps around them, the channels responsible and their expected ranges."""
-    model, read, rows, pictures = scored.model, scored.read, scored.rows, list[EventPicture]()
-    assert model.form is not None
-    assert rows is not None
+    model, read, pictures = scored.model, scored.read, list[EventPicture]()
     for rank, event in enumerate(scored.found[:PICTURED], start=1):
-        around, entity = max(AROUND * model.form.shape[0], event.stop - event.start), read.entity(event.peak)
+        around, entity = max(AROUND * rows.windows.window, event.stop - event.start), read.entity(event.peak)
         start = max(int(read.starts[entity]), event.start - around)
         stop = min(int(read.starts[entity + 1]), event.stop + around)
         bands = expected_bands(model, rows, np.arange(start, stop))

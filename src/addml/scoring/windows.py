@@ -48,10 +48,6 @@ class LinearMetric(NamedTuple):
         shrink = 1 - 1 / np.sqrt(1 + variance[:count] / max(variance.sum() / d, np.finfo(float).tiny))
         return cls(*(part.astype(np.float32) for part in (mean, components, shrink)))
 
-    @classmethod
-    def of(cls, arrays: dict[str, Array]) -> LinearMetric:
-        return cls(*(arrays[name] for name in cls._fields))
-
     def mapped(self, x: Array, *, singly: bool) -> tuple[Array, Array]:
         """Windows (b, d) in the space where the metric is Euclidean, and the norms (b,) of what components leave."""
         away, xp = x - self.mean, namespace(x)
@@ -114,7 +110,7 @@ class WindowViews(Views):
         return {"rows": rows, "column_weight": space.column_weight, **metric._asdict()}
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
-        rows, metric = arrays["rows"], LinearMetric.of(arrays)
+        rows, metric = arrays["rows"], LinearMetric(*(arrays[name] for name in LinearMetric._fields))
         return {
             **arrays,
             "metric": metric,
