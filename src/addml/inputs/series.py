@@ -188,10 +188,10 @@ def read_series(X: Any, by: Sequence[str] = (), sampling: Sampling | None = None
         done += len(ordered.values)
         found += split(ordered, keys, rows.names)
     channels = [one.values.shape[1] for one in found]
-    if len(set(channels)) > 1:
-        place = next(place for place, count in enumerate(channels) if count != channels[0])
-        has = counted(channels[place], "channel")
-        raise ValueError(f"series {place} of X has {has}, series 0 has {channels[0]}; all need the same")
+    for place, count in enumerate(channels):
+        if count != channels[0]:
+            has = counted(count, "channel")
+            raise ValueError(f"series {place} of X has {has}, series 0 has {channels[0]}; all need the same")
     joined = np.concatenate(steps)
     sampling.steps = None if np.array_equal(joined, np.arange(len(joined))) else joined.tolist()
     return found
