@@ -102,7 +102,7 @@ class Stream:
             raise type(error)(f"step={step!r} does not hold one number for each channel ({error})") from None
         if len(values) != self.channels:
             raise ValueError(
-                f"the step has {counted(len(values), 'channel')}, the detector was fitted to {self.channels}"
+                f"the step has {counted(len(values), 'channel')}, but the detector was fitted to {self.channels}"
             )
         if (groups := self.model.vectorizer.groups) is not None and self._group is not None:
             values = values * groups.ratio[self._group[0]] + groups.shift[self._group[0]]

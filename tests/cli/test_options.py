@@ -36,10 +36,10 @@ def own_arguments(monkeypatch):
 
 
 def test_what_is_not_said_is_as_in_the_detector():
-    plain, X = ADDML(random_state=0).get_params(), np.random.default_rng(0).normal(size=(60, 3))
+    X = np.random.default_rng(0).normal(size=(60, 3))
     found = fit_model(Options(), X)
     assert found.settings == ADDML(random_state=0).fit(X).model_.settings
-    assert plain["contamination"] == options.CONTAMINATION
+    assert found.decision.share == options.CONTAMINATION
 
 
 def test_every_option_names_known_commands_and_kinds():

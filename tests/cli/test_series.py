@@ -172,7 +172,7 @@ def test_columns_called_as_those_of_the_scored_table_are_kept(machine, tmp_path)
 
 def test_without_window_a_single_channel_gets_its_period(machine):
     told = run("detect", machine, *OPTIONS, "--columns", "load").out
-    assert "windows of 44 steps: the period of the series, by its autocorrelation" in told  # 2 pi 7 = 43.98
+    assert "windows of 44 steps: the period of the series, from its autocorrelation" in told  # 2 pi 7 = 43.98
     assert "windows of 10 steps: the default for 2 channels" in run("detect", machine, *OPTIONS).out
     assert "windows of" not in run("detect", machine, *OPTIONS, "--window", "9").out
 
@@ -199,7 +199,7 @@ def test_cells_that_are_no_numbers(machine, tmp_path):
     run("detect", endless, *quick).failed("column 'heat', row 40 is inf; leave it empty or give a finite number")
     run("detect", text, *quick, "--no-report").succeeded("dropped, no numbers ('off' in row 40): heat")
     run("detect", text, *quick, "--columns", "heat").failed(
-        "text.csv: no column beside the time holds numbers: heat has no numbers ('off' in row 40)."
+        "text.csv: no column except the time holds numbers: heat has no numbers ('off' in row 40)."
     )
     run("fit", machine, *quick).succeeded()
     score = ("score", "--time", "when", "--model", "machine.model")
@@ -327,8 +327,8 @@ def test_rows_in_any_order_and_twice_are_sorted_averaged_and_said(machine, tmp_p
     (tmp_path / "mixed.csv").write_text("\n".join([head, *(lines[place] for place in order)]))
     mixed = json.loads(run("detect", "mixed.csv", *OPTIONS, "--json").succeeded().out)
     assert [one["start"] for one in mixed["events"]] == [one["start"] for one in sorted_run["events"]]
-    assert "1 row repeats a time: averaged" in mixed["notes"]
-    assert any(note.endswith("go back): sorted") for note in mixed["notes"])
+    assert "rows with the same time averaged: 1 repeat" in mixed["notes"]
+    assert any(note.startswith("rows sorted by time: ") for note in mixed["notes"])
     given, scored = pd.read_csv("mixed.csv"), pd.read_csv("mixed.scored.csv")
     whole = pd.read_csv("machine.scored.csv")["score"]
     np.testing.assert_allclose(scored["score"], whole[order])
@@ -380,7 +380,7 @@ def test_a_machine_that_training_did_not_have_is_said(machines):
     run("fit", machines, *ENTITIES, "--model", "m").succeeded("steps are judged within host: 3 groups")
     Path("new.csv").write_text(machines.read_text().replace(",c,", ",new,"))
     run("score", "new.csv", "--time", "when", "--model", "m").succeeded(
-        "not in training, so judged against all of host: new"
+        "not in training, so compared with all of host: new"
     )
 
 
@@ -389,7 +389,7 @@ def test_days_before_months_where_no_value_tells_but_the_steps_do(machines):
     later = [line.replace("02/03/2026", "03/03/2026") for line in lines[1:]]
     Path("days.csv").write_text("\n".join([*lines, *later]))
     told = run("detect", "days.csv", *ENTITIES, "--no-report").succeeded("'02/03/2026 00:00:00' are read day first").out
-    assert told.count("no value tells") == 1
+    assert told.count("(ambiguous; this order") == 1
 
 
 def test_a_budget_of_events_and_a_minimum_length(machines):
@@ -423,14 +423,14 @@ def test_bands_are_columns_in_the_units_of_each_machine(machines):
         (
             lambda: [START] * 600,
             ("--time", "when"),
-            "599 of 600 rows repeat a time; tell several machines apart with --by",
+            "599 of 600 rows repeat a time; if the file has several machines, add --by COLUMN",
         ),
         (lambda: None, ("--time", "hwen"), "has no column 'hwen' (--time)"),
-        (lambda: None, ("--time", "when", "--window", "600"), "window=600 makes 1 whole window"),
+        (lambda: None, ("--time", "when", "--window", "600"), "window=600 leaves 1 complete window"),
         (lambda: None, ("--time", "when", "--columns", "heat, when"), "'when' holds the times of the steps (--time)"),
         (lambda: None, ("--time", "when", "--label", "when"), "remove it from --label"),
         (lambda: None, ("--window", "20"), "--window does not apply to a table, only to a series (--time)"),
-        (lambda: None, ("--time", "when", "--columns", "state"), "no column beside the time holds numbers"),
+        (lambda: None, ("--time", "when", "--columns", "state"), "no column except the time holds numbers"),
     ],
 )
 def test_what_cannot_be_is_said(tmp_path, monkeypatch, times, options, message):

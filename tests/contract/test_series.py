@@ -257,7 +257,7 @@ def test_too_little_to_learn_from():
 
 @pytest.mark.parametrize("steps", [2, 3, 9, 17, 400])
 def test_the_window_that_an_error_proposes_is_one_to_learn_from(steps):
-    with pytest.raises(ValueError, match="give a window of at most") as refused:
+    with pytest.raises(ValueError, match="use a window of at most") as refused:
         detector(window=steps).fit(waves(steps))
     most = int(re.search(r"at most (\d+), or", str(refused.value))[1])
     assert detector(window=most, epochs=1).fit(waves(steps)).history_[0]["rows_kept"] >= 2
@@ -274,7 +274,7 @@ def test_the_stride_is_how_far_windows_to_learn_from_lie_apart():
     ("settings", "X", "message"),
     [
         ({"window": None}, waves(), r"encoder=Autoencoder\(.*\) is for series; set window="),
-        ({"window": 500}, waves(), r"window=500 makes 0 whole windows of X, whose longest series has 400 steps in"),
+        ({"window": 500}, waves(), r"window=500 leaves 0 complete windows, as no series has more than 400 steps"),
         (
             {**RECURRENT, "window": 399},
             waves(),
@@ -292,8 +292,12 @@ def test_the_stride_is_how_far_windows_to_learn_from_lie_apart():
         ({"encoder": Recurrent(activation="relu")}, waves(), "activation='relu': recurrent layers use tanh"),
         ({"window": "day"}, waves(), "window='day' must be a number of steps, such as 16"),
         ({}, np.zeros((2, 3, 4)), "X has shape"),
-        ({}, waves()[:1], r"has 1 step in a row at most; give a longer series"),
-        ({}, [waves()[:9], waves()[:7]], r"has 9 steps in a row at most; give a window of at most 7, or a longer"),
+        ({}, waves()[:1], r"no series has more than 1 step without a long gap; use a longer series"),
+        (
+            {},
+            [waves()[:9], waves()[:7]],
+            r"more than 9 steps without a long gap; use a window of at most 7, or a longer",
+        ),
     ],
 )
 def test_what_cannot_be_is_said(settings, X, message):
@@ -322,7 +326,7 @@ def test_a_stream_of_channels_near_the_largest_numbers():
 
 
 def test_scoring_refuses_other_channels_and_streams_say_what_they_need(fitted):
-    with pytest.raises(ValueError, match="X has 2 channels, the detector was fitted to 3"):
+    with pytest.raises(ValueError, match="X has 2 channels, but the detector was fitted to 3"):
         fitted.anomaly_score(waves()[:, :2])
     with pytest.raises(ValueError, match=r"stream\(\) cannot see future steps"):
         fitted.stream()
@@ -378,7 +382,7 @@ def test_values_missing_at_the_start_are_filled_as_in_training(changes):
 @pytest.mark.filterwarnings("ignore:.*missing value")
 def test_channels_without_a_value_are_named():
     table = pd.DataFrame({"a": waves()[:, 0], "silent": np.nan})
-    with pytest.warns(UserWarning, match="channels without a single value tell nothing: 'silent'"):
+    with pytest.warns(UserWarning, match="channels without any value are ignored: 'silent'"):
         detector(epochs=1).fit(table)
 
 
@@ -387,7 +391,7 @@ def test_channels_of_many_series_go_by_their_names():
     together = detector().fit([one, one])
     np.testing.assert_array_equal(detector().fit([one, one[["c", "a", "b"]]]).anomaly_scores_, together.anomaly_scores_)
     np.testing.assert_array_equal(together.anomaly_score([one[["b", "a", "c"]]]), together.anomaly_score(one))
-    with pytest.raises(ValueError, match=r"X has the channels \['a', 'b', 'd'\] where others have \['a', 'b', 'c'\]"):
+    with pytest.raises(ValueError, match=r"X has the channels \['a', 'b', 'd'\], other series have \['a', 'b', 'c'\]"):
         detector().fit([one, one.rename(columns={"c": "d"})])
 
 
@@ -404,7 +408,7 @@ def test_gaps_cut_a_series_into_parts_too_short_for_a_window():
 @pytest.mark.parametrize(
     ("X", "length", "reason"),
     [
-        (np.sin(np.arange(600) * 2 * np.pi / 24), 24, "the period of the series, by its autocorrelation"),
+        (np.sin(np.arange(600) * 2 * np.pi / 24), 24, "the period of the series, from its autocorrelation"),
         (waves(), 10, "the default for 3 channels"),
         ([waves(50), waves(300, 1)], 10, "the default for 3 channels"),
     ],

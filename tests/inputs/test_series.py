@@ -11,9 +11,9 @@ import pytest
 from addml.inputs.series import (
     Sampling,
     Series,
-    carried,
     check_times,
     choose_window,
+    forward_filled,
     period_of,
     read_series,
     utc_times,
@@ -83,9 +83,9 @@ def test_rows_are_sorted_by_entity_and_time_and_those_of_one_time_averaged():
     assert (first.values[:, 0].tolist(), second.values.tolist()) == ([7, 8], [[1, 0], [2, 5], [3, 0]])
     assert sampling.steps == [3, 4, 0, 1, 2, 3]
     assert (sampling.unsorted, sampling.repeated) == (1, 1)
-    assert [one[:30] for one in sampling.words()] == [
-        "rows were not in the order of ",
-        "1 row repeats a time: averaged"[:30],
+    assert sampling.words() == [
+        "rows sorted by time: 1 out of order",
+        "rows with the same time averaged: 1 repeat",
     ]
 
 
@@ -117,7 +117,7 @@ def test_a_short_gap_is_filled_and_said_and_gets_no_score():
     windows, sampling = even([*range(10), *range(12, 30)])
     assert len(windows) == 28
     assert windows[10:11][0, :, 0].tolist() == [8, 9, 9, 9, 10]
-    assert sampling.words() == ["1 gap in time: 2 missing steps took the values before"]
+    assert sampling.words() == ["2 missing steps (1 gap) forward-filled"]
 
 
 def test_a_gap_longer_than_the_window_begins_the_series_anew():
@@ -136,7 +136,7 @@ def test_irregular_steps_are_taken_in_order_and_said():
 
 
 def test_missing_values_take_the_one_before_or_the_usual_one():
-    values, missing = carried(np.array([[np.nan, 1], [5, np.nan], [np.nan, np.nan]]), np.array([7.0, 8.0]))
+    values, missing = forward_filled(np.array([[np.nan, 1], [5, np.nan], [np.nan, np.nan]]), np.array([7.0, 8.0]))
     assert values.tolist() == [[7, 1], [5, 1], [5, 1]]
     assert missing == 4
 
@@ -151,8 +151,8 @@ def test_missing_values_take_the_one_before_or_the_usual_one():
         ([np.zeros((5, 2)), np.zeros((5, 3))], r"series 1 of X has 3 channels, series 0 has 2"),
         (frame(pd.to_datetime(["2026-01-01", None])), "no time in row 1"),
         (frame(np.array(["9999-12-31", "2026-01-01"], "datetime64[s]")), "'when': 9999-12-31.*outside the years"),
-        (frame(pd.date_range("2026", periods=2), a=["x", "y"]), r"has 1 column without numbers, \['a'\]; a series"),
-        (frame(pd.date_range("2026", periods=2), b=pd.date_range("2025", periods=2)), "2 columns of times"),
+        (frame(pd.date_range("2026", periods=2), a=["x", "y"]), r"has 1 column without numbers, \['a'\]; pass numbers"),
+        (frame(pd.date_range("2026", periods=2), b=pd.date_range("2025", periods=2)), "2 time columns"),
     ],
 )
 def test_what_is_no_series_is_refused(X, message):
@@ -168,7 +168,7 @@ def test_what_is_no_time_is_refused(values):
 
 @pytest.mark.parametrize("last", [np.nan, np.inf, -np.inf])
 def test_a_number_that_is_no_time_is_refused(last):
-    with pytest.raises(ValueError, match="t has no time in row 3; remove the row, or give its time"):
+    with pytest.raises(ValueError, match="t has no time in row 3; remove the row or add its time"):
         check_times(np.array([0.0, 1.0, last]), "t", first=1)
 
 
@@ -211,10 +211,10 @@ def test_what_rises_for_ever_or_never_changes_has_no_period():
         (wave(50, 3000)[:, None], 50, "the period of the series"),
         (np.where(np.arange(3000) % 7, wave(50, 3000), np.nan)[:, None], 50, "the period of the series"),
         (np.tile(wave(50, 3000)[:, None], 3), 10, "the default for 3 channels"),
-        (np.arange(1000.0)[:, None], 125, "no period of 6 to 303 steps stands out"),
-        (np.arange(100.0)[:, None], 25, "no period of 6 to 303 steps stands out"),
-        (wave(50, 120)[:, None], 30, "a quarter of the series, whose period is 5"),
-        (np.full((9, 1), np.nan), 4, "no period"),
+        (np.arange(1000.0)[:, None], 125, "the series has no clear period of 6 to 303 steps"),
+        (np.arange(100.0)[:, None], 25, "the series has no clear period of 6 to 303 steps"),
+        (wave(50, 120)[:, None], 30, "a quarter of the series; its period of 5"),
+        (np.full((9, 1), np.nan), 4, "the series has no clear period"),
     ],
 )
 def test_the_window_is_the_period_of_a_single_channel(values, window, reason):

@@ -23,7 +23,7 @@ def test_every_step_has_the_window_of_its_past(lengths):
     expected = by_hand(series, 4)
     np.testing.assert_array_equal(windows[:], expected)
     np.testing.assert_array_equal(windows[np.array([0, len(windows) - 1])], expected[[0, -1]])
-    np.testing.assert_array_equal(windows.slice(1, 3), expected[1:4])
+    np.testing.assert_array_equal(windows[1:4], expected[1:4])
     np.testing.assert_array_equal(windows.steps, np.concatenate(series))
     assert windows.shape == (sum(lengths), 4, 2)
 

@@ -131,7 +131,7 @@ def test_scores_are_squared_errors_of_the_best_network(states):
     rival = make("DeepAutoencoder", epochs=3).fit(X)
     ((network, state),) = states
     assert network.widths == (4, 64, 64, 64, 4)
-    assert network.activations == ("tanh", "tanh", "tanh", "linear")
+    assert tuple(network.activations) == ("tanh", "tanh", "tanh", "linear")
     Z = (X - X.mean(axis=0)) / X.std(axis=0)
     best = network.with_weights(state.best.astype(float))
     np.testing.assert_allclose(rival.anomaly_scores_, ((best.forward(Z[None])[0][0] - Z) ** 2).sum(axis=1))

@@ -54,7 +54,7 @@ def test_new_steps_of_a_short_series_do_not_stand_out(steps, window):
     """A tenth is asked for. While overlaps were neighbours, half of the one and all of the other were flagged."""
     random = np.random.default_rng(0)
     learned, new = random.standard_normal((steps, 2)), random.standard_normal((1000, 2))
-    detector = ADDML(encoder="recurrent", window=window, random_state=0, device="cpu").fit(learned)
+    detector = ADDML(encoder="recurrent", window=window, contamination=0.1, random_state=0, device="cpu").fit(learned)
     assert detector.is_anomaly(new).mean() < 0.25
     np.testing.assert_array_equal(detector.anomaly_score(learned), detector.anomaly_scores_)
     assert detector.is_anomaly(learned).mean() == pytest.approx(0.1, abs=0.01)
@@ -64,7 +64,7 @@ def test_where_the_past_alone_counts_the_threshold_is_that_of_new_steps():
     """What was learned from is measured as new steps are, which overlap with nothing."""
     random = np.random.default_rng(0)
     learned, new = random.standard_normal((600, 2)), random.standard_normal((1000, 2))
-    detector = ADDML(window=Window(50, causal=True), random_state=0, device="cpu").fit(learned)
+    detector = ADDML(window=Window(50, causal=True), contamination=0.1, random_state=0, device="cpu").fit(learned)
     assert 0.03 < detector.is_anomaly(new).mean() < 0.25  # an autoencoder misses a little more of new windows
     assert (detector.anomaly_scores_ >= detector.anomaly_score(learned) - 1e-9).mean() > 0.99
 

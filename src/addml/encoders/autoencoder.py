@@ -1,4 +1,4 @@
-"""The autoencoder of windows: layers into the metric space and, mirrored, back to the window."""
+"""The autoencoder of windows: layers into the metric space and, mirrored, back."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from addml.encoders.mlp import HIDDEN, MLPNetwork
 
 @dataclass(repr=False)
 class Autoencoder(Encoder):
-    """Fully connected layers over flat windows, trained to reconstruct them; hidden=None is (64,)."""
+    """Fully connected layers over flat windows, trained to reconstruct them; default: hidden=(64,)."""
 
-    metric_dim: int = 16  # of the layer in the middle
+    metric_dim: int = 16  # width of the middle layer
     name: ClassVar[str] = "autoencoder"
     kind: ClassVar[str | None] = "series"
     learning_rate: ClassVar[float] = 2e-3
-    largest_batch: ClassVar[int] = 64  # few rows and many steps: windows beside each other tell the same
+    largest_batch: ClassVar[int] = 64  # small: neighbouring windows are nearly the same
     rows_an_epoch: ClassVar[int | None] = 8000
     normal_ratio: ClassVar[float] = 0.9
-    tolerance: ClassVar[float] = 3.0  # median residuals: a rare shape within that is learned, or it would be strange
+    tolerance: ClassVar[float] = 3.0  # median residuals: rows within it are learned, so that rare shapes are normal
 
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> AutoencoderNetwork:
         hidden, inputs = self.widths(HIDDEN), math.prod(shape)
@@ -35,7 +35,7 @@ class Autoencoder(Encoder):
 
 
 class AutoencoderNetwork(MLPNetwork):
-    """An embedding is the middle layer, and the root of the mean square of what the reconstruction misses."""
+    """Embeds a window as its middle layer and its residual: the root mean square error of the reconstruction."""
 
     name: ClassVar[str] = "autoencoder"
     depth = property(lambda self: len(self.widths) // 2)  # layers up to the middle
@@ -48,5 +48,5 @@ class AutoencoderNetwork(MLPNetwork):
         return namespace(x).concatenate([z, residual[..., None]], -1)
 
     def reconstructed(self, z: Array) -> Array:
-        """The windows (..., E, b, d) that the middle layer (..., E, b, w) stands for."""
+        """The reconstruction (..., E, b, d) of windows from the middle layer (..., E, b, w)."""
         return self.through(z, self.depth, len(self.activations))

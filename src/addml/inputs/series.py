@@ -1,7 +1,7 @@
-"""Windows of one series or of many: every step stands for the window that ends there. Views, never copies.
+"""Series of any kind, read as evenly spaced steps, and the windows that end at each step.
 
-Before the first step of a series its value stands `window - 1` times more, so that every step has a window of the past
-alone, and no window reaches from one series into the next.
+Before its first step, a series is padded with `window - 1` copies of that step. So every step has a window of the past
+only, and no window spans two series.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from addml.text import counted, listed
 
 
 class Windows:
-    """The windows (n, window, channels) that end at each of n steps: a sequence of rows, one a step."""
+    """The windows (n, window, channels) that end at each of n steps: a sequence of rows, one per step."""
 
     def __init__(self, values: np.ndarray, first: np.ndarray, age: np.ndarray, window: int) -> None:
-        """Values (m, channels) of all series, filled up; where each window begins in them; each step's age."""
+        """Padded values (m, channels) of all series; for each step, where its window begins, and its age in steps."""
         self.values, self.first, self.age, self.window = values, first, age, window
         self._views = sliding_window_view(values, window, axis=0).swapaxes(1, 2)
         self._is_one = len(first) == len(self._views)
 
     @classmethod
     def of(cls, series: Sequence[np.ndarray], window: int, given: Sequence[np.ndarray] | None = None) -> Windows:
-        """The windows of series (steps, channels) that end at the steps given (all of them if None)."""
+        """The windows of series (steps, channels) that end at the `given` steps (default: all)."""
         parts = [part for one in series for part in (np.repeat(one[:1], window - 1, axis=0), one)]
         given = [np.ones(len(one), bool) for one in series] if given is None else given
         ages = [np.flatnonzero(mark) for mark in given]
@@ -46,30 +46,27 @@ class Windows:
         return len(self.first)
 
     def __getitem__(self, key: slice | np.ndarray) -> np.ndarray:
-        """The windows that end at some steps; a view for a slice of one series."""
+        """The windows that end at these steps; a view for a slice of a single series."""
         if isinstance(key, slice) and self._is_one:
             return np.asarray(self._views[key])
         return np.asarray(self._views[self.first[key]])
 
-    def slice(self, begin: int, size: int) -> np.ndarray:
-        return self[begin : begin + size]
-
     @property
     def steps(self) -> np.ndarray:
-        """The steps themselves, (n, channels)."""
+        """The values of the steps themselves, (n, channels)."""
         return np.asarray(self.values[self.first + self.window - 1])
 
     @property
     def is_whole(self) -> np.ndarray:
-        """Which steps have windows that are not filled up, (n,)."""
+        """Which steps have windows without padding, (n,)."""
         return np.asarray(self.age >= self.window - 1)
 
     def whole(self, stride: int) -> np.ndarray:
-        """Steps whose windows are not filled up, every `stride`-th of each series, (k,)."""
+        """Every `stride`-th step of each series whose window has no padding, (k,)."""
         return np.flatnonzero(self.is_whole & ((self.age - (self.window - 1)) % stride == 0))
 
     def half(self, steps: int) -> int:
-        """How far `steps` steps reach to either side; less than a window, where another series may begin."""
+        """Steps to either side in a centred mean over `steps`; padding keeps fewer than a window within the series."""
         return min(steps // 2, self.window - 1)
 
     def around(self, step: int, steps: int) -> np.ndarray:
@@ -79,14 +76,14 @@ class Windows:
         return np.asarray(near[abs(self.first[near] - self.first[step]) <= half])
 
     def prepared(self, prepare: Callable[[np.ndarray], np.ndarray]) -> Windows:
-        """The windows of steps that are prepared once, not once for each window over them."""
+        """The same windows of prepared steps; each step is prepared once, not once per window."""
         return Windows(prepare(self.values), self.first, self.age, self.window)
 
 
 def over_windows(scores: np.ndarray, windows: Windows) -> np.ndarray:
-    """The mean, for each step, of the scores (k, n) of the whole windows that it lies in, or of all if none is whole.
+    """For each step, the mean of the scores (k, n) of the windows that contain it.
 
-    A window that is filled up before its series begins is flat there, as hardly any other is: strange for no reason.
+    Padded windows count only where no other contains the step: padding is flat and would look anomalous.
     """
     total, count = _sums(scores, windows, windows.is_whole)
     lone = count == 0
@@ -97,7 +94,7 @@ def over_windows(scores: np.ndarray, windows: Windows) -> np.ndarray:
 
 
 def smoothed(scores: np.ndarray, windows: Windows, steps: int) -> np.ndarray:
-    """The centred mean of scores (n,) over `steps` steps of one series; fewer at its ends."""
+    """The centred mean of scores (n,) over `steps` steps of a series, over fewer at its ends."""
     half, first = windows.half(steps), windows.first
     total, count = scores.copy(), np.ones(len(scores))
     for away in range(1, min(half + 1, len(scores))):
@@ -109,32 +106,29 @@ def smoothed(scores: np.ndarray, windows: Windows, steps: int) -> np.ndarray:
     return np.asarray(total / count)
 
 
-def _sums(scores: np.ndarray, windows: Windows, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For each step the sum (k, n) of the scores of those windows over it that are counted, and their number (n,)."""
-    scores = np.where(counted, scores, 0)
-    total, count = scores.copy(), counted.astype(np.float64)
+def _sums(scores: np.ndarray, windows: Windows, included: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For each step, the sum (k, n) of the scores of the included windows that contain it, and their number (n,)."""
+    scores = np.where(included, scores, 0)
+    total, count = scores.copy(), included.astype(np.float64)
     for later in range(1, min(windows.window, len(windows))):
-        covers = windows.first[later:] - windows.first[:-later] < windows.window  # never those of another series
+        covers = windows.first[later:] - windows.first[:-later] < windows.window  # false across series
         total[:, :-later] += np.where(covers, scores[:, later:], 0)
-        count[:-later] += covers & counted[later:]
+        count[:-later] += covers & included[later:]
     return total, count
 
 
-# What a user passes as series: one or many, of one channel or many, in order or with times; checked and made even.
-
-
-LAGS = 400  # steps within which a period is looked for, as in TSB-AD
-CLEAR_RISE = 0.5  # of an autocorrelation, by which it rises to a clear maximum
-PERIODS = (6, 303)  # steps: a shorter or longer one is not taken for a period, as in TSB-AD
-NO_PERIOD = 125  # steps of a window where there is no period, as in TSB-AD
-SHORT_WINDOW = 10  # steps, for several channels: their values of one time tell more than a long past
-EVEN = 0.1  # of the middle step, that a step may differ by and still be one
-MOSTLY = 0.9  # of the steps, from which the sampling is regular
+LAGS = 400  # largest lag of the autocorrelation, as in TSB-AD
+CLEAR_RISE = 0.5  # rise of the autocorrelation to a clear maximum
+PERIODS = (6, 303)  # steps of the shortest and longest period, as in TSB-AD
+NO_PERIOD = 125  # steps of a window without a period, as in TSB-AD
+SHORT_WINDOW = 10  # steps; several channels at one time say more than a long past
+EVEN = 0.1  # of the median step: how far a regular step may differ from it
+MOSTLY = 0.9  # share of regular steps from which the sampling is regular
 
 
 @dataclass
 class Series:
-    """One series: steps (n, channels) with NaN for gaps, times (n,) in UTC or None, the entity that it belongs to."""
+    """One series: steps (n, channels) with NaN for missing values, times (n,) in UTC or None, and its entity."""
 
     values: np.ndarray
     names: list[str] | None = None
@@ -144,7 +138,7 @@ class Series:
 
 @dataclass
 class Sampling:
-    """What was done to make steps even, for a report."""
+    """What was sorted, averaged and filled to make steps even; part of reports and saved models."""
 
     filled_steps: int = 0
     gaps: int = 0
@@ -153,64 +147,74 @@ class Sampling:
     missing_values: int = 0
     unsorted: int = 0
     repeated: int = 0
-    window: str = ""  # why windows are as long as they are, where nobody said how long
-    begins: list[int] = field(default_factory=list)  # the steps, of all given, at which a series begins, or begins anew
-    steps: list[int] | None = None  # of each row given, where rows were sorted or averaged
+    window: str = ""  # the reason for the window's length; empty if the user set it
+    begins: list[int] = field(default_factory=list)  # given steps at which a series begins or restarts
+    steps: list[int] | None = None  # the step of each row, if rows were sorted or averaged
 
     def words(self) -> list[str]:
-        """What is to be said of it, one sentence each."""
+        """One sentence per change."""
         said = order_words(self.unsorted, self.repeated)
         if self.gaps:
-            steps = counted(self.filled_steps, "missing step")
-            said.append(f"{counted(self.gaps, 'gap')} in time: {steps} took the values before")
+            said.append(f"{counted(self.filled_steps, 'missing step')} ({counted(self.gaps, 'gap')}) forward-filled")
         if self.breaks:
-            said.append(f"{counted(self.breaks, 'gap')} longer than the window: the series begins anew behind each")
+            said.append(f"{counted(self.breaks, 'gap')} longer than the window: the series restarts after each")
         if self.irregular:
-            said.append(
-                f"{self.irregular} series sampled irregularly: steps are taken in order, whatever their lengths"
-            )
+            said.append(f"{self.irregular} series sampled irregularly: steps are used in order, whatever their spacing")
         if self.missing_values:
             values = counted(self.missing_values, "missing value")
-            said.append(f"{values} took the one before, or the usual one where there is none")
+            said.append(f"{values} forward-filled (at the start of a series: the channel's median)")
         return said
 
 
-# What was given ---------------------------------------------------------------------------------------------
+# Reading ----------------------------------------------------------------------------------------------------
 
 
 def read_series(X: Any, by: Sequence[str] = (), sampling: Sampling | None = None) -> list[Series]:
-    """One series, a list or a dict of them; arrays, columns, frames with a time column, what pandas indexes by time.
+    """One series, or a list or dict of them: arrays, columns, frames with a time column, pandas with a time index.
 
-    With `by`, frames are split by these columns, and other series are the entities of their keys or places. Rows are
-    brought into the order of their times, which `sampling` notes.
+    With `by`, frames are split by these columns, and other series are entities named by their keys or positions. Rows
+    are sorted by time, and `sampling` records that.
     """
     sampling, found, steps, done = sampling or Sampling(), list[Series](), list[np.ndarray](), 0
     for one, what, key in _given(X):
         rows = _one(one, what, by)
         keys, codes = [rows.key or (key if by else None)], np.zeros(len(rows.values), np.int64)
         if by and is_frame(one):
-            keys, codes = _entities(one, by)
+            keys, codes = entities_of(as_table(one), by)
         ordered = Ordered.of(rows.values, rows.times, codes)
         sampling.unsorted += ordered.unsorted
         sampling.repeated += ordered.repeated
         steps.append(ordered.steps + done)
         done += len(ordered.values)
-        edges = np.flatnonzero(np.diff(ordered.codes)) + 1
-        times = [None] * len(keys) if ordered.times is None else np.split(ordered.times, edges)
-        parts = zip(np.split(ordered.values, edges), times, keys, strict=True)
-        found += [Series(values, rows.names, when, name) for values, when, name in parts]
+        found += split(ordered, keys, rows.names)
     channels = [one.values.shape[1] for one in found]
-    if len(set(channels)) > 1:
-        place = next(place for place, count in enumerate(channels) if count != channels[0])
-        has = counted(channels[place], "channel")
-        raise ValueError(f"series {place} of X has {has}, series 0 has {channels[0]}; all need the same")
+    for place, count in enumerate(channels):
+        if count != channels[0]:
+            has = counted(count, "channel")
+            raise ValueError(f"series {place} of X has {has}, series 0 has {channels[0]}; all need the same")
     joined = np.concatenate(steps)
     sampling.steps = None if np.array_equal(joined, np.arange(len(joined))) else joined.tolist()
     return found
 
 
+def entities_of(table: Any, by: Sequence[str]) -> tuple[list[str | None], np.ndarray]:
+    """The keys of the entities of a table, and each row's position in them; without `by`, None for all rows."""
+    if not by:
+        return [None], np.zeros(table.num_rows, np.int64)
+    keys, codes = np.unique(keys_of(table, by).to_numpy(zero_copy_only=False), return_inverse=True)
+    return keys.tolist(), codes
+
+
+def split(ordered: Ordered, keys: Sequence[str | None], names: list[str] | None) -> list[Series]:
+    """One series per key."""
+    edges = np.flatnonzero(np.diff(ordered.codes)) + 1
+    times = [None] * len(keys) if ordered.times is None else np.split(ordered.times, edges)
+    parts = zip(np.split(ordered.values, edges), times, keys, strict=True)
+    return [Series(values, names, when, key) for values, when, key in parts]
+
+
 def _given(X: Any) -> list[tuple[Any, str, str | None]]:
-    """Every series of X, what it is called in messages, and its key or place."""
+    """Every series of X, its name in messages, and its key or position."""
     if isinstance(X, dict) and X:
         return [(one, f"series {key!r} of X", str(key)) for key, one in X.items()]
     kinds = (np.ndarray, Series)
@@ -219,12 +223,6 @@ def _given(X: Any) -> list[tuple[Any, str, str | None]]:
     ):
         return [(one, f"series {place} of X", str(place)) for place, one in enumerate(X)]
     return [(X, "X", None)]
-
-
-def _entities(X: Any, by: Sequence[str]) -> tuple[list[str | None], np.ndarray]:
-    """The keys of the entities of a frame, and the place among them of each row's."""
-    keys, codes = np.unique(keys_of(as_table(X), by).to_numpy(zero_copy_only=False), return_inverse=True)
-    return keys.tolist(), codes
 
 
 def _one(X: Any, what: str, by: Sequence[str]) -> Series:
@@ -243,7 +241,7 @@ def _one(X: Any, what: str, by: Sequence[str]) -> Series:
     except (TypeError, ValueError):
         values = np.empty(0, "U1")
     if values.dtype.kind != "f":
-        raise ValueError(f"{what} does not hold numbers; a series is an array of steps, or of (steps, channels)")
+        raise ValueError(f"{what} does not hold numbers; pass an array of shape (steps,) or (steps, channels)")
     return Series(_checked(values, what), None, times)
 
 
@@ -253,12 +251,12 @@ def _checked(values: np.ndarray, what: str) -> np.ndarray:
         values = values[:, None]
     if values.ndim != 2 or 0 in values.shape:
         raise ValueError(
-            f"{what} has shape {values.shape}; a series is (steps,) or (steps, channels), many are a list of such"
+            f"{what} has shape {values.shape}; a series is (steps,) or (steps, channels), several are a list"
         )
     if len(infinite := np.argwhere(np.isinf(values))):
         step, channel = infinite[0]
         raise ValueError(
-            f"{what} holds infinity at step {step}, channel {channel}; replace it by NaN (a gap) or a finite value"
+            f"{what} holds infinity at step {step}, channel {channel}; replace it by NaN or a finite value"
         )
     return values.astype(np.float64) if values.dtype.itemsize != 4 else values
 
@@ -273,16 +271,14 @@ def _from_frame(X: Any, what: str, by: Sequence[str]) -> Series:
     frame = frame.drop(list(by))
     dated = [name for name, dtype in frame.schema.items() if dtype in (nw.Datetime, nw.Date)]
     if len(dated) > 1:
-        raise ValueError(f"{what} has {len(dated)} columns of times, {dated}; keep the one that orders the steps")
+        raise ValueError(f"{what} has {len(dated)} time columns, {dated}; keep only the one that orders the steps")
     chosen = dated[0] if dated else None
     times = _index_times(X) if chosen is None else utc_times(frame.get_column(chosen).to_numpy(), f"column {chosen!r}")
     names = [name for name in frame.columns if name != chosen]
     others = [name for name in names if not (frame.schema[name].is_numeric() or frame.schema[name] == nw.Boolean)]
     if others or not names:
-        strange = f"{counted(len(others), 'column')} without numbers, {others}" if others else "no column of numbers"
-        raise ValueError(
-            f"{what} has {strange}; a series has numbers and one column of times, as dates (pandas.to_datetime)"
-        )
+        wrong = f"{counted(len(others), 'column')} without numbers, {others}" if others else "no column of numbers"
+        raise ValueError(f"{what} has {wrong}; pass numbers and at most one column of dates (see pandas.to_datetime)")
     columns = [np.asarray(frame.get_column(name).cast(nw.Float64).to_numpy(), np.float64) for name in names]
     values = _checked(np.column_stack(columns), what)
     if times is not None:
@@ -291,7 +287,7 @@ def _from_frame(X: Any, what: str, by: Sequence[str]) -> Series:
 
 
 def _index_times(X: Any) -> np.ndarray | None:
-    """The times of a pandas index, where it holds times, periods (each begins then) or durations."""
+    """The times of a pandas index of times, periods (their starts) or durations; None for any other."""
     index: Any = getattr(X, "index", None)
     kind = getattr(getattr(index, "dtype", None), "kind", "")
     if kind == "m":
@@ -302,65 +298,65 @@ def _index_times(X: Any) -> np.ndarray | None:
     from pandas import DatetimeIndex
 
     times = DatetimeIndex(index.to_timestamp() if is_period else index)
-    return utc_times(times if times.tz is None else times.tz_convert("UTC").tz_localize(None), "the index")
+    return utc_times(times if times.tz is None else times.tz_convert(None), "the index")
 
 
-# The window -------------------------------------------------------------------------------------------------
+# The length of windows --------------------------------------------------------------------------------------
 
 
 def period_of(values: np.ndarray) -> int | None:
-    """The lag at the highest local maximum of the autocorrelation of the first 20,000 values (n,); None without one.
+    """The lag of the highest local maximum of the autocorrelation of the first 20,000 values (n,), None without one.
 
-    Where that is too long for a window, as a week of half hours is, a clear maximum within it serves: the day.
+    If that exceeds the longest period, such as a week of half hours, a clear maximum below it counts: the day.
     """
     values = values[:20_000] - values[:20_000].mean()
     spectrum = np.fft.rfft(values, 2 * len(values))
-    correlation = np.fft.irfft(spectrum * spectrum.conj())[3 : min(LAGS + 1, len(values))]
-    inner = correlation[1:-1]
-    peaks = np.flatnonzero((inner > correlation[:-2]) & (inner > correlation[2:])) + 1
-    if not len(peaks):
+    correlation = np.fft.irfft(spectrum * spectrum.conj())[: min(LAGS + 1, len(values))]
+    inner = correlation[4:-1]
+    lags = np.flatnonzero((inner > correlation[3:-2]) & (inner > correlation[5:])) + 4
+    if not len(lags):
         return None
-    lag = int(peaks[correlation[peaks].argmax()]) + 3
-    if lag > PERIODS[1] and len(peaks := peaks[(peaks >= PERIODS[0] - 3) & (peaks <= PERIODS[1] - 3)]):
-        within = int(peaks[correlation[peaks].argmax()])
-        rise = correlation[within] - correlation[: within + 1].min()
-        lag = within + 3 if rise > CLEAR_RISE * (values @ values) else lag
+    lag = int(lags[correlation[lags].argmax()])
+    if lag > PERIODS[1] and len(lags := lags[(lags >= PERIODS[0]) & (lags <= PERIODS[1])]):
+        shorter = int(lags[correlation[lags].argmax()])
+        rise = correlation[shorter] - correlation[3 : shorter + 1].min()
+        lag = shorter if rise > CLEAR_RISE * (values @ values) else lag
     return lag if PERIODS[0] <= lag <= PERIODS[1] else None
 
 
 def choose_window(series: Series) -> tuple[int, str]:
-    """The steps of a window that suit a series, and the reason: one channel gets its period."""
+    """The length of windows that suits a series, and the reason."""
     steps, channels = series.values.shape
     if channels > 1:
         return SHORT_WINDOW, f"the default for {channels} channels"
     known = series.values[~np.isnan(series.values)]
-    filled, _ = carried(series.values, np.array([np.median(known) if len(known) else 0.0]))
+    filled, _ = forward_filled(series.values, np.array([np.median(known) if len(known) else 0.0]))
     found = period_of(filled[:, 0])
     window = min(found or NO_PERIOD, max(4, steps // 4))
     if window == found:
-        return window, "the period of the series, by its autocorrelation"
+        return window, "the period of the series, from its autocorrelation"
     if found is None:
-        return window, f"no period of {PERIODS[0]} to {PERIODS[1]} steps stands out"
-    return window, f"a quarter of the series, whose period is {found}"
+        return window, f"the series has no clear period of {PERIODS[0]} to {PERIODS[1]} steps"
+    return window, f"a quarter of the series; its period of {found} is too long"
 
 
 # Even steps -------------------------------------------------------------------------------------------------
 
 
-def windows_of(series: Sequence[Series], window: int, usual: np.ndarray, sampling: Sampling) -> Windows:
-    """The windows of all series; `usual` (channels,) stands for values missing before any is known."""
+def windows_of(series: Sequence[Series], window: int, medians: np.ndarray, sampling: Sampling) -> Windows:
+    """The windows of all series; `medians` (channels,) replace values missing at the start of a series."""
     parts = list[tuple[np.ndarray, np.ndarray]]()
     for one in series:
-        values, missing = carried(one.values, usual)
+        values, missing = forward_filled(one.values, medians)
         sampling.missing_values += missing
-        parts += _even(values, one.times, window, sampling)
+        parts += _even_parts(values, one.times, window, sampling)
     windows = Windows.of([part for part, _ in parts], window, [marks for _, marks in parts])
     sampling.begins = np.flatnonzero(windows.age == 0).tolist()
     return windows
 
 
-def carried(values: np.ndarray, usual: np.ndarray) -> tuple[np.ndarray, int]:
-    """Values in which those that are missing take the one before, or the usual one; and how many were missing."""
+def forward_filled(values: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, int]:
+    """Values (n, channels) forward-filled, from `first` (channels,) at the start; and how many were missing."""
     missing = np.isnan(values)
     count = int(missing.sum())
     if not count:
@@ -368,30 +364,29 @@ def carried(values: np.ndarray, usual: np.ndarray) -> tuple[np.ndarray, int]:
     rows = np.where(missing, -1, np.arange(len(values))[:, None])
     last = np.maximum.accumulate(rows, axis=0)
     filled = np.take_along_axis(values, np.maximum(last, 0), axis=0)
-    return np.where(last < 0, usual, filled), count  # in float64, as a stream has it
+    return np.where(last < 0, first, filled), count  # float64, as in a stream
 
 
-def _even(
+def _even_parts(
     values: np.ndarray, times: np.ndarray | None, window: int, sampling: Sampling
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """The parts of a series between long gaps, short ones filled up, and which of their steps were given."""
+    """A series split at long gaps, with short ones forward-filled; for each part, which of its steps were given."""
     if times is None or len(times) < 3:
         return [(values, np.ones(len(values), bool))]
     steps = np.diff(times.astype(np.int64) if times.dtype.kind == "M" else times).astype(np.float64)
-    middle = float(np.median(steps))
-    if (abs(steps - middle) <= EVEN * middle).mean() < MOSTLY:
+    median = float(np.median(steps))
+    if (abs(steps - median) <= EVEN * median).mean() < MOSTLY:
         sampling.irregular += 1
         return [(values, np.ones(len(values), bool))]
-    ahead = np.maximum(np.rint(steps / middle).astype(np.int64), 1)
+    ahead = np.maximum(np.rint(steps / median).astype(np.int64), 1)
     broken = ahead > window
     sampling.breaks += int(broken.sum())
     sampling.gaps += int(((ahead > 1) & ~broken).sum())
     result = []
     for part in np.split(np.arange(len(values)), np.flatnonzero(broken) + 1):
-        places = np.concatenate([[0], np.cumsum(ahead[part[:-1]])])
-        owner = np.searchsorted(places, np.arange(places[-1] + 1), side="right") - 1
-        marks = np.zeros(len(owner), bool)
-        marks[places] = True
+        repeats = np.append(ahead[part[:-1]], 1)
+        marks = np.zeros(repeats.sum(), bool)
+        marks[np.cumsum(repeats) - repeats] = True
         sampling.filled_steps += int((~marks).sum())
-        result.append((values[part[owner]], marks))
+        result.append((np.repeat(values[part], repeats, axis=0), marks))
     return result

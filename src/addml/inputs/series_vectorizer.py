@@ -1,4 +1,4 @@
-"""One series or many as rows: the windows that end at each step."""
+"""Series as rows: the windows that end at each step."""
 
 from __future__ import annotations
 
@@ -19,12 +19,11 @@ from addml.text import counted
 
 
 class WindowRows(Rows):
-    """Windows of a series whose steps have been prepared, copied when they are asked for."""
+    """Windows of prepared steps, copied on demand."""
 
     def __init__(self, windows: Windows, sampling: Sampling | None = None) -> None:
-        """The windows (n, window, channels) of prepared steps, and what was done to make these even."""
         self.windows, self.sampling, self.values = windows, sampling, windows.values
-        self.steps: np.ndarray | None = None  # of training, as they were given
+        self.steps: np.ndarray | None = None  # of training, before they were prepared
 
     def __len__(self) -> int:
         return len(self.windows)
@@ -38,17 +37,17 @@ class WindowRows(Rows):
         return self.windows[ids.reshape(-1)].reshape(*ids.shape, window * channels)
 
     def slice(self, start: int, size: int) -> np.ndarray:
-        part = self.windows.slice(start, size)
+        part = self.windows[start : start + size]
         return part.reshape(len(part), -1)
 
     def usable(self, stride: int) -> np.ndarray:
-        """Whole windows, every `stride` steps."""
+        """Windows without padding, every `stride` steps."""
         return self.windows.whole(stride)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesVectorizer(Vectorizer):
-    """One series or many, of which every step is a row."""
+    """One or more series; every step is a row."""
 
     form: Form
     entities: Groups | None = None
@@ -56,7 +55,7 @@ class SeriesVectorizer(Vectorizer):
 
     @classmethod
     def fit(cls, X: Any, config: Any, names: tuple[str, ...] | None = None) -> tuple[Self, WindowRows]:
-        """Learn the scale of every channel, and of every entity where there are some."""
+        """Learn the scale of every channel, within every entity if there are any."""
         sampling = Sampling()
         series = read_series(X, config.by, sampling)
         names = None if series[0].names is None else tuple(series[0].names)
@@ -72,11 +71,9 @@ class SeriesVectorizer(Vectorizer):
         _check_enough(windows)
         form = Form("series", windows.shape[1:], bool(config.window.causal))
         features = Features.fit(windows.steps, sides_of(config.one_sided, labels), robust=config.robust)
-        if channels > 1 and not config.robust:
-            features = replace(
-                features, knee=np.array([KNEE])
-            )  # a channel a hundred deviations out would be all that counts
-        features = replace(features, median=medians).spread(form.channel_of())  # later series are filled alike
+        if channels > 1 and not config.robust:  # a channel a hundred deviations out would hide all others
+            features = replace(features, knee=np.array([KNEE]))
+        features = replace(features, median=medians).spread(form.channel_of())  # `read` fills gaps with them too
         one = cls(features=features, columns_in=channels, names=names, form=form, entities=entities)
         rows = one._rows(windows, sampling, series)
         rows.steps = np.concatenate([own.values for own in series])
@@ -87,10 +84,7 @@ class SeriesVectorizer(Vectorizer):
         series = read_series(X, () if self.groups is None else self.groups.by, sampling)
         channels = series[0].values.shape[1]
         if channels != self.columns_in:
-            raise ValueError(
-                f"X has {counted(channels, 'channel')}, the detector was fitted to {self.columns_in}; "
-                "give the same ones"
-            )
+            raise ValueError(f"X has {counted(channels, 'channel')}, but the detector was fitted to {self.columns_in}")
         series = [_in_order(one, self.labels, named=self.names is not None) for one in series]
         series = [_on_whole_scale(one, self.entities) for one in series]
         windows = _windows(series, self.form.shape[0], self.step_features.median, sampling)
@@ -105,7 +99,7 @@ class SeriesVectorizer(Vectorizer):
 
     @property
     def groups(self) -> Groups | None:
-        """The entities, each with a scale and a threshold of its own."""
+        """The entities; each has its own scale and threshold."""
         return self.entities
 
     def with_groups(self, groups: Groups) -> Self:
@@ -116,7 +110,7 @@ class SeriesVectorizer(Vectorizer):
 
     @property
     def step_features(self) -> Features:
-        """How one step becomes features."""
+        """The scaling of a single step."""
         return self.features.spread(np.arange(self.form.channels))
 
     def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
@@ -125,7 +119,7 @@ class SeriesVectorizer(Vectorizer):
 
 
 def _entities(series: Sequence[Series], names: list[str], by: tuple[str, ...]) -> Groups | None:
-    """The level and spread of every channel in each entity; None without entities."""
+    """The level and spread of every channel in each entity; None without `by`."""
     if not by:
         return None
     keys = np.repeat([str(one.key) for one in series], [len(one.values) for one in series])
@@ -135,7 +129,7 @@ def _entities(series: Sequence[Series], names: list[str], by: tuple[str, ...]) -
 
 
 def _on_whole_scale(one: Series, entities: Groups | None) -> Series:
-    """The series on the level and spread of all of them, where it is that of an entity."""
+    """The series of an entity, rescaled to the level and spread of all series."""
     if entities is None:
         return one
     code = entities.code(one.key)
@@ -143,16 +137,17 @@ def _on_whole_scale(one: Series, entities: Groups | None) -> Series:
 
 
 def _in_order(one: Series, names: list[str], *, named: bool) -> Series:
-    """The channels in the order of training, where both have names."""
+    """The channels in the order of training, if both have names."""
     if one.names is None or not named or one.names == names:
         return one
     if set(one.names) != set(names):
-        raise ValueError(f"X has the channels {one.names} where others have {names}; give the same ones everywhere")
+        raise ValueError(f"X has the channels {one.names}, other series have {names}; all need the same")
     return replace(one, values=one.values[:, [one.names.index(name) for name in names]], names=names)
 
 
-def _windows(series: Sequence[Series], window: int, usual: np.ndarray, sampling: Sampling) -> Windows:
-    windows = windows_of(series, window, usual, sampling)
+def _windows(series: Sequence[Series], window: int, medians: np.ndarray, sampling: Sampling) -> Windows:
+    """The windows of all series; warns of everything that was sorted, averaged or filled."""
+    windows = windows_of(series, window, medians, sampling)
     for sentence in sampling.words():
         warn(sentence)
     return windows
@@ -161,18 +156,18 @@ def _windows(series: Sequence[Series], window: int, usual: np.ndarray, sampling:
 def _check_enough(windows: Windows) -> None:
     whole, longest = len(windows.whole(1)), int(windows.age.max()) + 1
     if whole < 2:
-        most = 4 * longest // 5  # so that a second one begins a quarter of it later
-        remedy = f"give a window of at most {most}, or " if longest > 1 else "give "
+        most = 4 * longest // 5  # leaves room for more than one
+        remedy = f"use a window of at most {most}, or " if longest > 1 else "use "
         raise ValueError(
-            f"window={windows.window} makes {counted(whole, 'whole window')} of X, whose longest series has "
-            f"{counted(longest, 'step')} in a row at most; {remedy}a longer series"
+            f"window={windows.window} leaves {counted(whole, 'complete window')}, as no series has more than "
+            f"{counted(longest, 'step')} without a long gap; {remedy}a longer series"
         )
 
 
 def _medians(series: Sequence[Series], names: list[str]) -> np.ndarray:
-    """The median of every channel, 0 where there is no value; stands for what is missing before any value is known."""
+    """The median of every channel, 0 for one without values; replaces values missing at the start of a series."""
     channels = np.concatenate([one.values for one in series]).astype(np.float64).T
     known = [values[~np.isnan(values)] for values in channels]
     empty = np.array([place for place, values in enumerate(known) if not len(values)], np.int64)
-    warn_of_columns("channels without a single value tell nothing", empty, names)
-    return np.array([2 * np.median(own / 2) if len(own) else 0.0 for own in known])  # halves: two may overflow
+    warn_of_columns("channels without any value are ignored", empty, names)
+    return np.array([2 * np.median(own / 2) if len(own) else 0.0 for own in known])  # halved: a sum may overflow

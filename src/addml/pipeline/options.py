@@ -12,10 +12,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from addml.decisions.decision import SHARE
 from addml.errors import USAGE, AddmlError
 from addml.text import without_password
 
+CONTAMINATION = 0.1
 TRAINING_ROWS = 200_000
 MEMORY = "2GiB"
 KNOWN_ENDING = ".toml"
@@ -122,7 +122,7 @@ class Options:
 
     threshold: str | None = _flagging(None, "Flag rows above this score; auto: rows that stand clear of the rest",
         (*TRAIN, "score"), metavar="auto|SCORE")
-    contamination: float | None = _flagging(None, f"Share of training rows to flag [default: {SHARE}]",
+    contamination: float | None = _flagging(None, f"Share of training rows to flag [default: {CONTAMINATION}]",
         (*TRAIN, "score"), metavar="SHARE", minimum=0, maximum=0.5)
     flag: int | None = _flagging(None, "Flag the N rows with the highest scores", ("detect", "score"),
         kinds=(TABLE, IMAGE), minimum=1)
@@ -322,7 +322,7 @@ def check(options: Options, command: str) -> Options:
     reads_model = command in ("score", "evaluate") and options.model is not None
     if decisions_given(options) or has_own_rule or reads_model:
         return options
-    return replace(options, contamination=SHARE)
+    return replace(options, contamination=CONTAMINATION)
 
 
 def check_applies(options: Options, kind: str) -> None:

@@ -1,4 +1,4 @@
-"""A series, or those of several entities, in a table with a column of times; their events are ranked."""
+"""A file with a column of times as one series per entity; its events are ranked."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from addml.explain import contributions_of
 from addml.explain.attribution import channel_distances, expected_bands
 from addml.findings import EventPicture, Finding, Findings, Reason, Track
 from addml.inputs import Window
-from addml.inputs.series import Series, carried, choose_window
+from addml.inputs.series import Series, choose_window, entities_of, forward_filled, split
 from addml.inputs.series_vectorizer import WindowRows
-from addml.inputs.times import Ordered, check_times, column_times
+from addml.inputs.times import Ordered, check_times, column_times, order_words
 from addml.model import Model
 from addml.pipeline.batches import scoring_place
 from addml.pipeline.evaluation import evaluate
@@ -30,24 +30,23 @@ from addml.pipeline.options import SERIES, Options
 from addml.pipeline.ranking import LISTED, Result, highest, training_findings
 from addml.pipeline.run import fit_model, one_sided
 from addml.pipeline.sources import Chosen, Input, check_unseen, choose, find, names_beside, open_input, possible_names
-from addml.preprocessing.groups import keys_of
 from addml.preprocessing.numbers import refuse_infinity
 from addml.preprocessing.profile import BETWEEN
 from addml.progress import Progress, epochs_to
 from addml.text import counted, figure, listed
 
 NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-MOST_REPEATED = 0.5  # of the rows may repeat a time; more are several entities
-CLOSEST = 5  # events listed where none is flagged
-STEPS_EXPLAINED = 200  # of each event, those with the highest scores
-DRAWN = 4  # channels of a series, those that events name most
-PICTURED = 30  # events that a report draws by themselves
+MOST_REPEATED = 0.5  # share of rows that repeat a time; more of them mean several entities
+CLOSEST = 5  # events listed if none is flagged
+STEPS_EXPLAINED = 200  # per event, those with the highest scores
+DRAWN = 4  # channels, those that events name most
+PICTURED = 30  # events with their own picture in a report
 PICTURED_CHANNELS = 3
-AROUND = 2  # windows before and behind an event in its picture
+AROUND = 2  # windows before and after an event in its picture
 
 
 class SeriesSource:
-    """A series in a file; once it was trained on, `rank` scores its own steps, else new ones by a saved model."""
+    """The series of a file. After `train`, `rank` uses the training scores; without, it scores with a saved model."""
 
     kind = SERIES
 
@@ -61,7 +60,7 @@ class SeriesSource:
         window = options.window
         if window is None:
             window, reason = choose_window(max(read.series, key=lambda one: len(one.values)))
-            read.data.notes.append(f"windows of {window} steps: {reason} (--window sets another length)")
+            read.data.notes.append(f"windows of {window} steps: {reason} (set --window to change it)")
         sides, by = one_sided(options.one_sided, read.names), read.chosen.by or None
         form = Window(window, causal=options.causal)
         with progress.stage("Training", options.epochs) as advance, epochs_to(advance):
@@ -71,13 +70,12 @@ class SeriesSource:
         return replace(model, ids=read.chosen.ids)
 
     def training_findings(self, model: Model) -> Findings:
-        """What training found; the events are not ranked."""
+        """The findings of `addml fit`: events are not ranked."""
         assert self.read is not None
-        scored = _Scored(model, self.read, None, model.training.values, [])
-        return _findings(scored, (), (), len(self.read.steps))
+        return _findings(_Scored(model, self.read, model.training.values, []), (), (), len(self.read.steps))
 
     def rank(self, model: Model, progress: Progress) -> Result:
-        """The events, the most anomalous first."""
+        """The events, most anomalous first."""
         options, own = self.options, self.read
         if own is None:
             read, rows, scores = self.score(model, progress)
@@ -88,24 +86,24 @@ class SeriesSource:
         tau, flagged = model.events(scores, rows.sampling, options.events, options.min_steps)
         if options.events is not None:
             model = replace(model, decision=Decision(tau, EVENTS, options.events))
-        scored = _Scored(model, read, rows, scores, flagged)
+        scored = _Scored(model, read, scores, flagged)
         closest = [] if flagged else model.events(scores, rows.sampling, CLOSEST, options.min_steps)[1]
-        ranked, pictures = _ranked(scored, closest, options)
+        ranked, pictures = _ranked(scored, rows, closest, options)
         findings = _findings(scored, ranked, pictures, 0 if own is None else len(read.steps))
         if read.marks is not None:
             found = evaluate(scores, read.marks, model.threshold, str(options.label), steps=True)
             found["events"] = event_figures(scored.found, read.marks, read.starts[:-1].tolist())
             findings = replace(findings, evaluation=found)
-        return Result(findings, [_scored_table(scored, options)], model)
+        return Result(findings, [_scored_table(scored, rows, options)], model)
 
     def score(self, model: Model, progress: Progress) -> tuple[SeriesTable, WindowRows, np.ndarray]:
-        """The steps of the file, and their scores by a saved model."""
+        """The steps of the file and their scores from a saved model."""
         check_unseen(self.options.label, list(map(str, model.vectorizer.labels)), self.options.model)
         read, groups = read_series(self.options, progress, model), model.vectorizer.groups
         new = [str(one.key) for one in read.series if groups is not None and groups.code(one.key) < 0]
         if new:
             unseen = listed([key.replace(BETWEEN, ", ") for key in new])
-            read.data.notes.append(f"not in training, so judged against all of {listed(model.by)}: {unseen}")
+            read.data.notes.append(f"not in training, so compared with all of {listed(model.by)}: {unseen}")
         with progress.stage("Scoring", None):
             rows = cast(WindowRows, model.vectorizer.read(read.series))
             return read, rows, model.scores(rows, *scoring_place(self.options, model))
@@ -115,7 +113,6 @@ class SeriesSource:
 class _Scored:
     model: Model
     read: SeriesTable
-    rows: WindowRows | None  # of the steps, unless events are not looked at
     scores: np.ndarray
     found: list[Event]
 
@@ -139,7 +136,7 @@ def _findings(scored: _Scored, ranked: Sequence[Finding], pictures: Sequence[Eve
 
 
 class Blame(NamedTuple):
-    """A channel of an event: its share of the distance from what was expected, the step where that is farthest."""
+    """A channel's share of the distance from expected values in an event, and the step where it is farthest."""
 
     channel: int
     share: float
@@ -147,14 +144,13 @@ class Blame(NamedTuple):
     expected: float
 
 
-def _ranked(scored: _Scored, closest: list[Event], options: Options) -> tuple[list[Finding], list[EventPicture]]:
-    """One finding an event, the strangest first: where it begins, ends and peaks, and the channels responsible.
-
-    Where no event is flagged, those that come closest are listed.
-    """
+def _ranked(
+    scored: _Scored, rows: WindowRows, closest: list[Event], options: Options
+) -> tuple[list[Finding], list[EventPicture]]:
+    """One finding per event, most anomalous first; if none is flagged, of the `closest` events."""
     read, scores, found = scored.read, scored.scores, scored.found or closest
     p_values, likely = scored.model.training.rarity(scores[[event.peak for event in found]])
-    blames = _responsible(scored, found[: max(LISTED, options.top)], options)
+    blames = _responsible(scored, rows, found[: max(LISTED, options.top)], options)
     ranked = [
         Finding(
             row=int(read.rows[event.peak]) + 1,
@@ -163,27 +159,27 @@ def _ranked(scored: _Scored, closest: list[Event], options: Options) -> tuple[li
             is_anomaly=bool(scored.found),
             ids=read.names_of(event),
             values=dict(zip(read.names, read.values[event.peak].tolist(), strict=True)),
-            reasons=tuple(_reason(scored, one) for one in blames[place]) if place < len(blames) else (),
+            reasons=tuple(_reason(read, rows, one) for one in blames[place]) if place < len(blames) else (),
             p_value=float(p_values[place]),
             probability=float(likely[place]),
         )
         for place, event in enumerate(found)
     ]
-    return ranked, _pictures(scored, blames)
+    return ranked, _pictures(scored, rows, blames)
 
 
-def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[list[Blame]]:
-    """The channels of each event, the one farthest from what was expected first.
+def _responsible(scored: _Scored, rows: WindowRows, found: list[Event], options: Options) -> list[list[Blame]]:
+    """The channels of each event, the one farthest from its expected values first.
 
-    Contributions to the score, which blame worse (`python -m benchmarks.channels`), serve without training windows.
+    Models without training windows fall back on contributions to the score (worse: `python -m benchmarks.channels`).
     """
-    if not found or not options.reasons or scored.rows is None:
+    if not found or not options.reasons:
         return []
     chosen = [one.start + highest(scored.scores[one.start : one.stop], STEPS_EXPLAINED) for one in found]
     steps = np.concatenate(chosen)
-    known = channel_distances(scored.model, scored.rows, steps)
+    known = channel_distances(scored.model, rows, steps)
     if known is None:
-        given = contributions_of(scored.model, scored.rows, steps, *scoring_place(options, scored.model))
+        given = contributions_of(scored.model, rows, steps, *scoring_place(options, scored.model))
         known = np.maximum(given, 0), np.full(given.shape, np.nan)
     ends = np.cumsum([len(own) for own in chosen])[:-1]
     blames = []
@@ -197,19 +193,19 @@ def _responsible(scored: _Scored, found: list[Event], options: Options) -> list[
     return blames
 
 
-def _reason(scored: _Scored, one: Blame) -> Reason:
-    """The channel in words, by its value that lies farthest from what was expected."""
-    name, value = scored.read.names[one.channel], scored.read.values[one.step, one.channel]
+def _reason(read: SeriesTable, rows: WindowRows, one: Blame) -> Reason:
+    """The channel with its value farthest from the expected one."""
+    name, value = read.names[one.channel], read.values[one.step, one.channel]
     if np.isnan(value):
         return Reason(name, one.share, f"{name} missing")
     told = f"expected {figure(one.expected, 4)}"
-    if np.isnan(one.expected) and scored.rows is not None:
-        told = f"{scored.rows.windows.steps[one.step, one.channel]:+.1f} deviations"
+    if np.isnan(one.expected):
+        told = f"{rows.windows.steps[one.step, one.channel]:+.1f} deviations"
     return Reason(name, one.share, f"{name} {figure(float(value), 4)} ({told})")
 
 
-def _scored_table(scored: _Scored, options: Options) -> pa.Table:
-    """The rows with their scores, the event, counted by rank, that each belongs to, and with --bands what is usual."""
+def _scored_table(scored: _Scored, rows: WindowRows, options: Options) -> pa.Table:
+    """The rows with their scores, the rank of their event and, with --bands, the expected range of every channel."""
     read, scores, steps = scored.read, scored.scores, scored.read.steps
     event = np.zeros(len(scores), np.int64)
     for rank, one in enumerate(scored.found, start=1):
@@ -220,7 +216,7 @@ def _scored_table(scored: _Scored, options: Options) -> pa.Table:
         "is_anomaly": flagged[steps],
         "event": pa.array(event[steps], mask=event[steps] == 0),
     }
-    bands = expected_bands(scored.model, scored.rows) if options.bands and scored.rows is not None else None
+    bands = expected_bands(scored.model, rows) if options.bands else None
     for place, name in enumerate(read.names if bands is not None else ()):
         ends = zip(("low", "expected", "high"), bands[:, steps, place], strict=True)  # type: ignore[index]
         own |= {f"{name}_{end}": values for end, values in ends}
@@ -229,11 +225,11 @@ def _scored_table(scored: _Scored, options: Options) -> pa.Table:
 
 
 def _track(scored: _Scored, ranked: Sequence[Finding], pictures: Sequence[EventPicture]) -> Track:
-    """What is drawn: the scores, and the channels that events name most; missing values take the one before."""
+    """What is drawn: the scores, and the channels that events name most, forward-filled."""
     read, names = scored.read, scored.read.names
     named = [reason.column for finding in ranked for reason in finding.reasons[:1]]
     drawn = sorted(names, key=lambda name: (-named.count(name), names.index(name)))[:DRAWN]
-    values, _ = carried(read.values[:, [names.index(name) for name in drawn]], np.full(len(drawn), np.nan))
+    values, _ = forward_filled(read.values[:, [names.index(name) for name in drawn]], np.full(len(drawn), np.nan))
     keys = [(one.key or "").replace(BETWEEN, ", ") for one in read.series]
     return Track(
         times=(read.when(int(read.times.argmin())), read.when(int(read.times.argmax()))),
@@ -246,13 +242,11 @@ def _track(scored: _Scored, ranked: Sequence[Finding], pictures: Sequence[EventP
     )
 
 
-def _pictures(scored: _Scored, blames: Sequence[list[Blame]]) -> list[EventPicture]:
-    """The first events with the steps around them, the channels responsible and what was expected of these."""
-    model, read, rows, pictures = scored.model, scored.read, scored.rows, list[EventPicture]()
-    assert model.form is not None
-    assert rows is not None
+def _pictures(scored: _Scored, rows: WindowRows, blames: Sequence[list[Blame]]) -> list[EventPicture]:
+    """The first events with the steps around them, the channels responsible and their expected ranges."""
+    model, read, pictures = scored.model, scored.read, list[EventPicture]()
     for rank, event in enumerate(scored.found[:PICTURED], start=1):
-        around, entity = max(AROUND * model.form.shape[0], event.stop - event.start), read.entity(event.peak)
+        around, entity = max(AROUND * rows.windows.window, event.stop - event.start), read.entity(event.peak)
         start = max(int(read.starts[entity]), event.start - around)
         stop = min(int(read.starts[entity + 1]), event.stop + around)
         bands = expected_bands(model, rows, np.arange(start, stop))
@@ -271,7 +265,7 @@ def _pictures(scored: _Scored, blames: Sequence[list[Blame]]) -> list[EventPictu
 
 @dataclass(frozen=True)
 class SeriesTable:
-    """A file as series, one for each entity: steps by entity and time, the rows that they come from, and labels."""
+    """A file as one series per entity: steps sorted by entity and time, the rows they come from, and labels."""
 
     series: list[Series]
     names: list[str]  # of the channels
@@ -286,7 +280,7 @@ class SeriesTable:
 
     @cached_property
     def starts(self) -> np.ndarray:
-        """Where each series begins among all steps, and their number."""
+        """The first step of each series, then the number of steps."""
         return np.cumsum([0, *(len(one.values) for one in self.series)])
 
     @cached_property
@@ -295,7 +289,7 @@ class SeriesTable:
         return np.unique(self.steps, return_index=True)[1]
 
     def entity(self, step: int) -> int:
-        """The series that a step belongs to."""
+        """The index of the series that a step belongs to."""
         return int(np.searchsorted(self.starts, step, side="right")) - 1
 
     def names_of(self, event: Event) -> dict[str, Any]:
@@ -307,21 +301,21 @@ class SeriesTable:
         return {**own, **times, "steps": event.stop - event.start}
 
     def when(self, step: int) -> str:
-        """The time of a step as people read it, in UTC."""
+        """The time of a step for people to read, in UTC."""
         time = self.times[step]
         if isinstance(time, np.datetime64):
-            return str(time).replace("T", " ").rstrip("0").rstrip(".")  # in nanoseconds, of which most are 0
+            return str(time).replace("T", " ").rstrip("0").rstrip(".")  # drop trailing zeros of the nanoseconds
         return str(time) if isinstance(time, np.integer) else np.format_float_positional(time, trim="-")
 
 
 def read_series(options: Options, progress: Progress, model: Model | None = None) -> SeriesTable:
-    """The series of a file; its channels are those of a model, or all number columns that are not dropped."""
+    """The series of a file; its channels are those of the model, or all numeric columns that are not dropped."""
     ids = () if model is None else model.ids
     options = options if model is None or not model.by else replace(options, by=tuple(model.by))
     with progress.stage(f"Reading {options.source}", None):
         data = open_input(options, ids)
     if data.table is None:
-        raise AddmlError(f"{data.source}: is too large to be held in memory, as a series has to be; give a part of it.")
+        raise AddmlError(f"{data.source}: a series must fit in memory; split the file by time.")
     time, label = str(find(options.time, data.names, "--time", data.source)), options.label
     for option in ("columns", "ignore", "id", "by", "label"):
         given = getattr(options, option) or ()
@@ -336,9 +330,7 @@ def read_series(options: Options, progress: Progress, model: Model | None = None
         refuse_infinity(channel, name)
     keys, ordered = _in_order(data, time, values, chosen.by)
     assert ordered.times is not None
-    edges, marks = np.flatnonzero(np.diff(ordered.codes)) + 1, None
-    parts = zip(np.split(ordered.values, edges), np.split(ordered.times, edges), keys, strict=True)
-    series = [Series(own, channels, when, key) for own, when, key in parts]
+    series, marks = split(ordered, keys, channels), None
     if label is not None:
         marks = np.full(len(ordered.times), -1)
         np.maximum.at(marks, ordered.steps, read_label(data.table[label], options.anomaly_value, label))
@@ -349,27 +341,27 @@ def read_series(options: Options, progress: Progress, model: Model | None = None
 def _channels(
     table: pa.Table, names: list[str], chosen: Chosen, source: str, model: Model | None
 ) -> tuple[list[str], list[tuple[str, str]]]:
-    """The channels, which must be there if a model needs them, and the dropped columns with the reasons."""
+    """The channels (those of the model must all be present), and the dropped columns with reasons."""
     if model is None:
         features = [name for name in chosen.features if name not in chosen.by]
         channels = [name for name in features if any(test(table[name].type) for test in NUMBERS)]
         others = {name: _no_numbers(table[name]) for name in features if name not in channels}
         if not channels:
             said = listed([f"{name} has {why}" for name, why in others.items()])
-            raise AddmlError(f"{source}: no column beside the time holds numbers: {said}.")
+            raise AddmlError(f"{source}: no column except the time holds numbers: {said}.")
         return channels, [*chosen.left_out, *others.items()]
     channels, why = [str(name) for name in model.vectorizer.labels], dict(chosen.left_out)
     for name in channels:
         find(name, table.column_names, "a channel of the model", source)
-        if not any(test(table[name].type) for test in (*NUMBERS, pa.types.is_null)):  # null: silent all the time
+        if not any(test(table[name].type) for test in (*NUMBERS, pa.types.is_null)):  # null: empty throughout
             found = f"the channel {name!r} holds {_no_numbers(table[name])}"
-            raise AddmlError(f"{source}: {found}; leave a cell empty where there is no number.")
+            raise AddmlError(f"{source}: {found}; leave cells without a number empty.")
     dropped = [name for name in names if name not in (*channels, *chosen.by)]
     return channels, [(name, why.get(name, "not a channel of the model")) for name in dropped]
 
 
 def _no_numbers(column: pa.ChunkedArray) -> str:
-    """That a column holds no numbers, and in which row it stops holding them."""
+    """Why a column is not numeric: with its first text, unless that is in row 1."""
     for row, value in enumerate(column.to_pylist(), start=1):
         try:
             float(value or 0)
@@ -379,17 +371,15 @@ def _no_numbers(column: pa.ChunkedArray) -> str:
 
 
 def _in_order(data: Input, time: str, values: np.ndarray, by: Sequence[str]) -> tuple[Sequence[str | None], Ordered]:
-    """The names of all entities, and their steps in the order of their times."""
+    """The keys of the entities, and their steps sorted by time."""
     assert data.table is not None
     what = f"{data.source}: the column {time!r} (--time)"
     times, note = column_times(data.table[time], what)
     check_times(times, what, first=1)
-    keys, codes = np.array([None]), np.zeros(len(times), np.int64)
-    if by:
-        keys, codes = np.unique(keys_of(data.table, by).to_numpy(zero_copy_only=False), return_inverse=True)
+    keys, codes = entities_of(data.table, by)
     ordered = Ordered.of(values, times, codes)
     if ordered.repeated > MOST_REPEATED * len(times) and not by:
         repeated = f"{ordered.repeated:,} of {counted(len(times), 'row')} repeat a time"
-        raise AddmlError(f"{what}: {repeated}; tell several machines apart with --by NAME.", column=time)
-    data.notes.extend([*([note] if note else []), *ordered.words])
-    return keys.tolist(), ordered
+        raise AddmlError(f"{what}: {repeated}; if the file has several machines, add --by COLUMN.", column=time)
+    data.notes.extend([*([note] if note else []), *order_words(ordered.unsorted, ordered.repeated)])
+    return keys, ordered

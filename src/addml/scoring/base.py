@@ -1,4 +1,4 @@
-"""What all scorers share: their contract, blocks of rows, one score a row from several; and scorers of embeddings."""
+"""The contract of scorers, scoring in blocks, combining scores into one per row; and the scorers of embeddings."""
 
 from __future__ import annotations
 
@@ -18,47 +18,47 @@ from addml.scoring.references import Overlaps, SelfMatches
 
 
 class MetricSpace(NamedTuple):
-    """What a scorer is fitted to: the metric space of the best networks, M being the rows they were trained on."""
+    """What scorers are fitted to: the metric space of the best networks. M are the rows they were trained on."""
 
     center: np.ndarray  # (E, w), mean embedding of M
     scores: np.ndarray  # (E, n), distances of M to the centre
-    train: list[np.ndarray]  # rows of M, one list a member
-    kept: list[np.ndarray]  # rows of M that distillation keeps, one list a member
-    not_anomalous: np.ndarray  # rows that are not labelled as anomalies
-    column_weight: np.ndarray  # (d,) 1 for features that count by themselves, 0 for others
-    norms: np.ndarray  # of those rows: how far they lie from the middle along their columns
+    train: list[np.ndarray]  # rows of M, one list per member
+    kept: list[np.ndarray]  # rows of M that distillation keeps, one list per member
+    not_anomalous: np.ndarray  # rows not labelled as anomalies
+    column_weight: np.ndarray  # (d,) 1 for features that count as columns, 0 for others
+    norms: np.ndarray  # of those rows: their distance from the middle along the columns
     prepared: Callable[[np.ndarray], np.ndarray]  # rows (k,) -> their features (k, d)
     embed: Callable[[list[np.ndarray]], np.ndarray]  # k rows of every member -> embeddings (E, k, w)
     distance: Distance
     random: np.random.Generator
     anomalies: np.ndarray = np.empty(0, np.int64)  # rows labelled as such
     normals: np.ndarray = np.empty(0, np.int64)  # rows labelled normal
-    patches: Callable[[np.ndarray], np.ndarray] | None = None  # images (k,) -> features of all their places, flat
-    levels: tuple[tuple[int, int, int], ...] = ()  # channels, height and width of each block of them
+    patches: Callable[[np.ndarray], np.ndarray] | None = None  # images (k,) -> features of all patches, flat
+    levels: tuple[tuple[int, int, int], ...] = ()  # channels, height and width of each block of patches
 
 
 class Scorer(Part, ABC):
     """Maps embeddings (E, b, w) to scores (E, b), each row by itself; higher is more anomalous.
 
-    `fit` gives plain arrays, which the model keeps, and `ready` what scoring derives from them once. The defaults are
-    those of a scorer that looks at embeddings alone. One that looks at the columns of a row too, `on_columns`, is told
-    by `locate` where they lie; it may give several views, each a row of scores, which `scale` turns into one.
+    `fit` returns plain arrays for the model to keep; `ready` derives from them what scoring needs. The defaults suit
+    scorers of embeddings. With `on_columns`, `locate` first finds where rows lie along the columns, and there may be
+    several views, each a row of scores, which `scale` combines.
     """
 
     name: ClassVar[str]
     on_columns: ClassVar[bool] = False
-    on_patches: ClassVar[bool] = False  # whether it takes the features of all places of an image, not their mean
-    scale: Any = property(lambda self: EnsembleScale)  # how the rows of scores become one, or ViewScale
-    tile: Any = property(lambda self: 256)  # rows of one product, so that a row's score is the same among any others
-    at_once: Any = property(lambda self: 2**30)  # rows of a block that are scored together
-    max_threads: Any = property(lambda self: 2**30)  # threads that score at a time
-    smoothing: Any = property(lambda self: 1)  # steps of a series over which scores are averaged
+    on_patches: ClassVar[bool] = False  # takes the features of all patches of an image, not their mean
+    scale: Any = property(lambda self: EnsembleScale)  # combines the rows of scores; or ViewScale
+    tile: Any = 256  # rows per matrix product: fixed, so that a score does not depend on the batch
+    at_once: Any = 2**30  # rows of a block scored together
+    max_threads: Any = 2**30  # threads that score at a time
+    smoothing: Any = 1  # steps of a series over which scores are averaged
 
     def settings(self) -> dict[str, Any]:
         return dict(to_json(vars(self)))
 
     def count(self, members: int) -> int:
-        """Rows of scores."""
+        """Number of rows of scores."""
         return members
 
     def embedded(self, members: int) -> np.ndarray:
@@ -66,7 +66,7 @@ class Scorer(Part, ABC):
         return np.ones(members, bool)
 
     def fit_scale(self, scores: np.ndarray) -> Any:
-        """How scores (E, n) of training rows become one a row."""
+        """The scale that combines scores, fitted to those of training rows (E, n)."""
         return self.scale.fit(scores)
 
     @abstractmethod
@@ -74,16 +74,16 @@ class Scorer(Part, ABC):
         """The arrays to keep."""
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
-        """What scoring derives from the arrays once."""
+        """The arrays, and what scoring derives from them."""
         return arrays
 
     def locate(self, x: Array, ready: dict[str, Any], matches: SelfMatches | None = None) -> Any:
-        """Where features x (b, d) lie along the columns; `matches`, where they are known, are not looked up."""
+        """Where features x (b, d) lie along the columns; `matches` are looked up unless given."""
         return None
 
     @abstractmethod
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
-        """Scores of embeddings z and of where their rows lie."""
+        """Scores of embeddings z, with what `locate` found."""
 
 
 def score_rows(
@@ -95,14 +95,14 @@ def score_rows(
     rows: slice,
     overlaps: Overlaps | None = None,
 ) -> Array:
-    """Scores (s, views, b) of a stack of blocks of features x (s, 1, b, d) and of their embeddings z (s, E, b, w).
+    """Scores (s, views, b) of a stack of blocks of features x (s, 1, b, d) with embeddings z (s, E, b, w).
 
-    The stack holds the rows of the slice; what lies behind these is padding.
+    The stack holds the `rows`, then padding.
     """
     if not scorer.on_columns:
         return scorer.score(z, ready, distance)
     stack, members, block, _ = z.shape
-    if block == 1 and scorer.at_once > 1:  # rows that are products of their own are scored together nevertheless
+    if block == 1 and scorer.at_once > 1:  # one row per product, but scored together
         located = scorer.locate(x[:, 0, 0], ready, None if overlaps is None else overlaps.part(rows, x))
         return scorer.score(z[:, :, 0].swapaxes(0, 1), ready, distance, located).T[..., None]
     scores = as_like(np.zeros((stack, scorer.count(members), block)), z)
@@ -117,18 +117,18 @@ def score_rows(
     return scores
 
 
-# Blocks: a matrix product may round a row differently in another place of the batch's tail, or in a batch of another
-# size. Every product therefore gets blocks of one fixed shape, padded with zeros, on one thread; a stack of blocks goes
-# through one call, and threads take different stacks.
+# A matrix product may round a row differently at another position or in a batch of another size. So every product gets
+# blocks of one fixed shape, padded with zeros, on one thread. One call takes a stack of blocks; threads take different
+# stacks.
 
-BLOCK = {"cpu": 256, "accelerator": 16384}  # rows of one product
-PIXELS = {"cpu": 2**18, "accelerator": 2**28}  # of a block of images: one image takes as long as a whole block
+BLOCK = {"cpu": 256, "accelerator": 16384}  # rows per product
+PIXELS = {"cpu": 2**18, "accelerator": 2**28}  # per block of images
 LEAST_IMAGES = 8
-STACK = {"cpu": 32, "accelerator": 1}  # blocks of one call: few calls, so that threads seldom wait for each other
+STACK = {"cpu": 32, "accelerator": 1}  # blocks per call: with few calls, threads seldom wait for each other
 
 
 def block_of_images(size: int, device: str) -> int:
-    """Images in a block, where an image has so many numbers."""
+    """Images per block, for images of `size` numbers."""
     kind = "cpu" if device == "cpu" else "accelerator"
     return int(min(BLOCK[kind], max(LEAST_IMAGES, 2 ** int(np.log2(PIXELS[kind] / size)))))
 
@@ -143,8 +143,8 @@ def in_blocks(
 ) -> None:
     """Compute the results of rows (inputs.Rows) stack by stack, in blocks of one size.
 
-    `compute` maps s blocks (s, 1, b, d), which hold the rows of a slice and padding, to (s, E, b, ...); `write` gets
-    the slice and the results (E, rows, ...).
+    `compute` maps s blocks (s, 1, b, d), the rows of a slice and padding, to (s, E, b, ...); `write` gets the slice and
+    the results (E, rows, ...).
     """
     kind = "cpu" if device == "cpu" else "accelerator"
     block = block or BLOCK[kind]
@@ -164,29 +164,25 @@ def in_blocks(
     in_threads(work, stacks, min(threads, stacks) if device == "cpu" else 1)
 
 
-# One score a row: the mean of all members, or the strangest of several views.
+# One score per row: the mean of all members, or the highest of several views ---------------------------------
 
-ROUNDING = 1e-12  # a deviation of logarithms that equal scores may have
-LEAST = 1e-12  # of the median score, under which no logarithm is taken
-FLAT = 1e-6  # of a view's median: a unit that is smaller is rounding
-HIGH = 0.9  # share of the training rows: how far their scores lie above the median there is a view's unit
-STRONGEST = 88.0  # e to the power of more is beyond float32, and of no use to a distance of 0
-LARGEST = float(np.finfo(np.float32).max) / 4  # whose sums are finite
-NOT_FINITE = (
-    "scores are not finite: the model, or your own encoder, holds numbers that are too large or too small; "
-    "fit and save it again"
-)
+ROUNDING = 1e-12  # standard deviation of logarithms that is only rounding
+LEAST = 1e-12  # of the median score: the floor for logarithms
+FLAT = 1e-6  # of a view's median: a smaller unit is only rounding
+HIGH = 0.9  # a view's unit is the distance from the median to this quantile of the training scores
+STRONGEST = 88.0  # exp of more overflows float32
+LARGEST = float(np.finfo(np.float32).max) / 4  # sums of these stay finite
 
 
 def _finite(combined: Array) -> Array:
     if not bool(namespace(combined).isfinite(combined).all()):
-        raise ValueError(NOT_FINITE)
+        raise ValueError("scores are not finite: the model or your encoder has too large or small numbers; fit again")
     return combined
 
 
 @dataclass(frozen=True)
 class EnsembleScale:
-    """The mean over members of their standardised log scores; a single member's score stays untouched."""
+    """The mean of the members' standardised log scores; the score of a single member stays as it is."""
 
     floor: np.ndarray  # (E, 1)
     mean: np.ndarray
@@ -201,29 +197,29 @@ class EnsembleScale:
         deviation = logs.std(axis=1, keepdims=True)
         return cls(lowest, logs.mean(axis=1, keepdims=True), np.where(deviation > ROUNDING, deviation, 1.0))
 
-    neutral = property(lambda self: np.exp(self.mean))  # the score (E, 1) of each that leaves the combined one as it is
+    neutral = property(lambda self: np.exp(self.mean))  # member scores (E, 1) that leave the mean as it is
 
     def raised(self, scores: Array, by: Array) -> Array:
-        """The scores (E, n) that raise the combined score by so much (n,), or its logarithm with a single member."""
+        """Scores (E, n) whose combined score is higher by `by` (n,); with a single member, its logarithm is."""
         xp, deviation = namespace(scores), as_like(self.deviation, scores) if len(scores) > 1 else 1.0
         with np.errstate(over="ignore"):
             return (scores.clip(0) * xp.exp((deviation * by).clip(-STRONGEST, STRONGEST))).clip(0, LARGEST)
 
     def combine(self, scores: Array) -> Array:
-        """One score a row (n,) from scores (E, n)."""
+        """One score per row (n,) from scores (E, n)."""
         if len(scores) == 1:
             return _finite(scores[0])
         xp = namespace(scores)
         logs = xp.log(xp.maximum(scores, as_like(self.floor, scores)))
         logs = (logs - as_like(self.mean, scores)) / as_like(self.deviation, scores)
-        return _finite(sum(logs) / len(logs))  # in order: a mean may add a lone row's in another
+        return _finite(sum(logs) / len(logs))  # in order: `mean` may add up a single row in another
 
 
 @dataclass(frozen=True)
 class ViewScale:
-    """The strangest view, each measured from the median of its training scores, in units of (0.9 quantile - median).
+    """The highest view, each as (score - median) / (0.9 quantile - median) of its training scores.
 
-    A row that is ordinary in every view but one is still strange. The result is compressed, sign(z) log(1 + |z|).
+    So one view is enough to make a row anomalous. The result is compressed: sign(z) log(1 + |z|).
     """
 
     median: np.ndarray  # (V, 1)
@@ -231,15 +227,15 @@ class ViewScale:
 
     @classmethod
     def fit(cls, scores: np.ndarray, high: Sequence[float] | None = None) -> Self:
-        """Learn from training scores (V, n); `high` are the quantiles that units come from, where they differ."""
+        """Fit to training scores (V, n); `high` replaces the quantiles that units come from."""
         median = np.median(scores, axis=1, keepdims=True)
         views = zip(scores, median[:, 0], high or (HIGH,) * len(scores), strict=True)
         return cls(median, np.array([[_unit(*view)] for view in views]))
 
-    neutral = property(lambda self: self.median)  # the score (V, 1) of each view that leaves the combined one as it is
+    neutral = property(lambda self: self.median)  # view scores (V, 1) that count as ordinary
 
     def raised(self, scores: Array, by: Array) -> Array:
-        """The scores (V, n) that raise the combined score by so much (n,)."""
+        """Scores (V, n) whose combined score is higher by `by` (n,)."""
         xp = namespace(scores)
         higher = (_compressed(self.measured(scores)) + by).clip(-STRONGEST, STRONGEST)
         with np.errstate(over="ignore"):
@@ -247,11 +243,11 @@ class ViewScale:
         return as_like(self.median, scores) + away.clip(-LARGEST, LARGEST)
 
     def measured(self, scores: Array) -> Array:
-        """The scores (V, n) from their medians in their units."""
+        """Scores (V, n) as distances from their medians, in their units."""
         return (scores - as_like(self.median, scores)) / as_like(self.unit, scores)
 
     def combine(self, scores: Array) -> Array:
-        """One score a row (n,) from scores (V, n)."""
+        """One score per row (n,) from scores (V, n)."""
         return _finite(_compressed(namespace(scores).amax(self.measured(scores), 0)))
 
 
@@ -261,10 +257,10 @@ def _compressed(x: Array) -> Array:
 
 
 def _unit(scores: np.ndarray, median: float, high: float) -> float:
-    """How far scores (n,) lie above their median at a high quantile.
+    """The distance from the median of scores (n,) to a high quantile.
 
-    That is 0 where nine in ten are equal, as when most rows have twins: the scores above the median then tell. Where
-    none is above it, every row beyond it is new, and the unit is 1.
+    If that is 0, as when most rows have duplicates, it is the quantile of the scores above the median; without such
+    scores it is 1.
     """
     least = max(FLAT * abs(median), np.finfo(float).tiny)
     unit = float(np.quantile(scores, high)) - median
@@ -274,13 +270,13 @@ def _unit(scores: np.ndarray, median: float, high: float) -> float:
     return unit
 
 
-# Scorers of embeddings alone: the distance to the centre, to all training rows, or to the nearest of them -----
+# Scorers of embeddings: the distance to the centre, to all training rows, or to the nearest of them ----------
 
 REFERENCES_AT_ONCE = 4096
 
 
 def mean_of_nearest(distances: Array, k: int) -> Array:
-    """The mean (...) of the k least of distances (..., R), of all where there are fewer; infinity of none."""
+    """The mean (...) of the k smallest of distances (..., R), or of all if there are fewer; infinity if R is 0."""
     k = min(k, distances.shape[-1])
     if not k:
         return namespace(distances).full_like(distances.sum(-1), np.inf)
@@ -307,8 +303,8 @@ class Center(Scorer):
 class Dissimilarity(Scorer):
     """The mean distance to all training rows.
 
-    With squared distances that is the distance to the centre plus the spread of the training rows, in constant
-    time. With others the embeddings of all training rows are kept and their distances added up.
+    For squared distances that is the distance to the centre plus the spread of the training rows, in constant time. For
+    others, the embeddings of all training rows are kept.
     """
 
     name: ClassVar[str] = "dissimilarity"
@@ -322,7 +318,7 @@ class Dissimilarity(Scorer):
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
         if "spread" in ready:
             return center_distances(z, ready["center"], distance)[0] + ready["spread"]
-        if z.ndim > 3:  # block by block: distances to references fill memory soon
+        if z.ndim > 3:  # block by block, to save memory
             return namespace(z).stack([self.score(block, ready, distance) for block in z])
         total, references = 0.0, ready["references"]
         for start in range(0, references.shape[1], REFERENCES_AT_ONCE):
@@ -332,7 +328,7 @@ class Dissimilarity(Scorer):
 
 @dataclass(repr=False)
 class KNN(Scorer):
-    """The mean distance to the k nearest of a bounded set of training rows that distillation keeps."""
+    """The mean distance to the k nearest of at most `references` training rows that distillation keeps."""
 
     k: int = 20
     references: int = 2048

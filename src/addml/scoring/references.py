@@ -1,4 +1,4 @@
-"""References: which of them a row is, which scores leave out, and how far rows lie from them along plain columns."""
+"""References: rows that are references themselves, and distances to references along columns."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import numpy as np
 from addml.arrays import Array, convert, copy, index_like, namespace, to_numpy
 
 NO_ROWS = np.empty(0, np.int64)
-FEW = 5  # values of a column; with twice as many a product takes as long as the differences themselves
-LARGEST = 32767  # of 16 bits
-AT_ONCE = 2**16  # differences that are taken in one call: of a row or two
-COARSEST = 0.05  # deviations; a step that is larger would matter
-TILE = 2**18  # differences at a time, which then stay in a core's cache
-NO_BUFFER = 16  # elements, the least that NumPy takes
+FEW = 5  # values of a column: with 10 a product is no faster than the differences
+LARGEST = 32767  # of int16
+AT_ONCE = 2**16  # differences computed in one call
+COARSEST = 0.05  # deviations: a larger step would be imprecise
+TILE = 2**18  # differences at a time, so that they stay in the cache
+NO_BUFFER = 16  # elements: the smallest buffer NumPy accepts
 
-SelfMatches = tuple[Array, Array]  # places of rows that are references themselves, and of those references
+SelfMatches = tuple[Array, Array]  # positions of rows that are references, and of these references
 
 
 def row_keys(x: Array) -> Array:
-    """A hash (b,) of every row of float32 numbers (b, d)."""
+    """Hashes (b,) of float32 rows (b, d)."""
     factors = index_like(_factors(x.shape[1]), x)
     if isinstance(x, np.ndarray):
-        return np.ascontiguousarray(x + 0.0).view(np.int32).astype(np.int64) @ factors  # 0.0: there is a -0.0 too
+        return np.ascontiguousarray(x + 0.0).view(np.int32).astype(np.int64) @ factors  # + 0.0 turns -0.0 into 0.0
     return ((x + 0.0).contiguous().view(namespace(x).int32).long() * factors).sum(1)
 
 
@@ -36,41 +36,41 @@ def _factors(columns: int) -> np.ndarray:
 
 
 class Keys(NamedTuple):
-    """Distinct hashes (k,) of the references, ascending, and the place of the first reference of each, (k,)."""
+    """Distinct hashes (k,) of the references, ascending, and the first reference with each, (k,)."""
 
     distinct: Array
     places: Array
 
 
 def reference_keys(rows: Array) -> Keys:
-    """The keys of references (R, d). A row that equals several of them matches the first; the others are neighbours."""
+    """The keys of references (R, d). A row matches the first of equal references; the others are neighbours."""
     keys = row_keys(rows)
     distinct, places = np.unique(to_numpy(keys), return_index=True)
     return Keys(index_like(distinct, keys), index_like(places, keys))
 
 
 def self_matches(x: Array, keys: Keys) -> SelfMatches:
-    """Places of the rows of x that equal a reference to the last bit, and of those references."""
+    """Positions of the rows of x that equal a reference bit for bit, and of these references."""
     found = row_keys(x)
     xp = namespace(x)
-    at, last = xp.searchsorted(keys.distinct, found), len(keys.distinct) - 1
-    at = np.minimum(at, last) if isinstance(at, np.ndarray) else at.clip(max=last)  # np.clip takes three times as long
+    at = xp.searchsorted(keys.distinct, found)
+    at = at * (at < len(keys.distinct))  # a hash beyond the last one matches none; cheaper than `clip` for one row
     rows = xp.where(keys.distinct[at] == found)[0]
     return rows, keys.places[at[rows]]
 
 
 @dataclass(frozen=True)
 class Overlaps:
-    """Windows of a series that share steps with references, and are near to these for no other reason."""
+    """Windows that share steps with references: these would be near for that reason alone."""
 
     rows: np.ndarray  # (k,) windows that are references, ascending
     references: np.ndarray  # (k,) those references
-    first: np.ndarray  # (n,) the step at which each of all windows begins
+    first: np.ndarray  # (n,) the step at which each window begins
     window: int  # steps
 
     @classmethod
     def of(cls, blocks: Iterable[np.ndarray], keys: Keys, first: np.ndarray, window: int) -> Overlaps:
-        """Look up all windows, which come flat in blocks (b, d) one after the other."""
+        """Look up all windows, flat, in consecutive blocks (b, d)."""
         done, rows, references = 0, [NO_ROWS], [NO_ROWS]
         for block in blocks:
             own, matched = self_matches(block, keys)
@@ -78,42 +78,42 @@ class Overlaps:
         return cls(np.concatenate(rows), np.concatenate(references), first, window)
 
     def part(self, windows: slice, like: Array) -> SelfMatches:
-        """Some windows, counted from the first of them, and the references that they share steps with."""
+        """Pairs of windows, counted from the start of the slice, and references that share steps."""
         around = windows.start - self.window + 1, windows.stop + self.window - 1
         some = slice(*np.searchsorted(self.rows, around))
         itself, reference = self.rows[some, None], self.references[some, None]
         beside = itself + np.arange(1 - self.window, self.window)  # (k', 2 window - 1)
         which = np.nonzero((beside >= windows.start) & (beside < windows.stop))
         pairs = np.stack([beside[which], reference[which[0], 0]])
-        # not the difference of their places: steps may be missing, or of another series
+        # not the difference of positions: steps may be missing or belong to another series
         apart = abs(self.first[pairs[0]] - self.first[itself[which[0], 0]])
         rows, references = np.unique(pairs[:, apart < self.window], axis=1)
         return index_like(rows - windows.start, like), index_like(references, like)
 
 
-# Distances along columns: the differences of two rows, added up in whole steps of 16 bits.
+# Distances along columns: sums of absolute differences, in 16-bit whole steps.
 #
-# Columns in which references take few values, such as those of a category, are one matrix product. From one value of a
-# reference to the next, its distance to a row changes by an amount that depends on the row alone; the distance is that
-# to the lowest value plus the changes on the way up to the reference's own.
+# Columns in which references have few values, such as categories, take one matrix product: from one value to the next,
+# the distance to a row changes by an amount that depends on the row alone. So the distance is that to the lowest value
+# plus the changes up to the value of the reference.
 
 
 @dataclass(frozen=True)
 class Levels:
-    """The columns of few values, which are whole numbers from 0.
+    """The columns with few values, as whole numbers from 0.
 
-    Numbers and sums are whole and less than 2^24, so that float32 holds them exactly, added up in any order.
+    All sums stay under 2^24, so float32 is exact in any order.
     """
 
     many: np.ndarray  # (d,) flags of the other columns
-    feature: np.ndarray  # (k,) the column of every rise from a value to the next, in order
+    feature: np.ndarray  # (k,) the column of each rise from one value to the next
     lower: Array  # (k,)
     upper: Array  # (k,)
-    risen: Array  # (k, R) 1 where a reference has risen so far, else 0
+    risen: Array  # (k, R) 1 if the reference is at or above `upper`, else 0
 
     @classmethod
     def of(cls, columns: Array, like: Array) -> Levels:
-        """References by column (d, R), whole numbers of which the least is 0; `like` has the dtype to work in."""
+        """For references by column (d, R), as whole numbers from 0; `like` has the dtype to compute in."""
         values = [np.unique(column) for column in to_numpy(columns)]
         many = np.array([len(own) > FEW for own in values])
         few = [own[: 0 if left else None] for own, left in zip(values, many, strict=True)]
@@ -125,7 +125,7 @@ class Levels:
         return cls(many, feature, lower, upper, convert(columns[index_like(feature, like)] >= upper[:, None], like))
 
     def distances(self, whole: Array) -> Array:
-        """The distances (b, R) of rows (b, d) of whole numbers, none of them below 0."""
+        """Distances (b, R) of rows (b, d) of whole numbers from 0."""
         x = convert(whole, self.lower)
         lowest = x[:, index_like(~self.many, x)].sum(1)[:, None]
         x = x[:, index_like(self.feature, x)]
@@ -134,7 +134,7 @@ class Levels:
 
 @dataclass(frozen=True)
 class ColumnReferences:
-    """References by column, (d, R), in whole steps where those are fine enough; a step of 0 is none."""
+    """References by column (d, R), in whole steps if these are fine enough, else with a step of 0."""
 
     columns: Array
     weight: Array
@@ -142,11 +142,11 @@ class ColumnReferences:
     high: Array
     step: float
     levels: Levels | None = None  # with whole steps
-    counted: Array | None = None  # the columns that count, where not all do
+    counted: Array | None = None  # the columns with a weight, if not all have one
 
     @classmethod
     def of(cls, rows: Array, weight: Array) -> ColumnReferences:
-        """References (R, d), and how much a step along each column counts (d,)."""
+        """For references (R, d) and weights of the columns (d,)."""
         counted = np.flatnonzero(to_numpy(weight))
         if 0 < len(counted) < len(weight):
             places = index_like(counted, rows)
@@ -161,7 +161,7 @@ class ColumnReferences:
         return cls(whole, weight, low, high, step, Levels.of(whole, low))
 
     def distances(self, x: Array) -> tuple[Array, Array]:
-        """The distances (b, R) of rows (b, d) to the references within their range, and what lies beyond it (b,)."""
+        """Distances (b, R) of rows (b, d), clipped to the range of the references, and the part (b,) beyond it."""
         x = (x if self.counted is None else x[:, self.counted]) * self.weight
         inside = namespace(x).minimum(namespace(x).maximum(x, self.low), self.high)
         beyond = abs(x - inside).sum(1)
@@ -175,12 +175,12 @@ class ColumnReferences:
 
 
 def _whole(x: Array) -> Array:
-    """The nearest whole numbers of 16 bits."""
+    """Rounded to int16."""
     return np.rint(x).astype(np.int16) if isinstance(x, np.ndarray) else x.round().to(namespace(x).int16)
 
 
 def _added_up(x: Array, columns: Array, places: np.ndarray) -> Array:
-    """The sums over the columns in these places of |x - r|, (b, R), of rows (b, d) and references by column (d, R)."""
+    """Sums (b, R) over the columns at `places` of |x - r|, for rows (b, d) and references by column (d, R)."""
     if not isinstance(x, np.ndarray):
         total = columns.new_zeros((len(x), columns.shape[1]))
         return _add_up(x, columns, places, total, namespace(x).empty_like(total))
@@ -188,12 +188,12 @@ def _added_up(x: Array, columns: Array, places: np.ndarray) -> Array:
         if len(places) < len(columns):
             x, columns = x[:, places], columns[places]
         apart = x[:, :, None] - columns
-        return np.abs(apart, out=apart).sum(1, dtype=columns.dtype)  # in the same order
+        return np.abs(apart, out=apart).sum(1, dtype=columns.dtype)  # in the order of `_add_up`
     total = np.zeros((len(x), columns.shape[1]), columns.dtype)
     size = max(1, TILE // columns.shape[1])
     part = np.empty_like(total[:size])
-    with np.errstate():  # where it ends, so does the next line
-        np.setbufsize(NO_BUFFER)  # what is as short as a row would be copied into larger pieces first
+    with np.errstate():  # restores the buffer size at its end
+        np.setbufsize(NO_BUFFER)  # else NumPy buffers arrays as short as a row
         for start in range(0, len(x), size):
             rows = slice(start, start + size)
             _add_up(x[rows], columns, places, total[rows], part[: len(x) - start])
@@ -201,7 +201,7 @@ def _added_up(x: Array, columns: Array, places: np.ndarray) -> Array:
 
 
 def _add_up(x: Array, columns: Array, places: np.ndarray, total: Array, part: Array) -> Array:
-    """The same added to a total (b, R), with room for one part of it."""
+    """Add these sums to `total` (b, R), with `part` as scratch space."""
     xp = namespace(x)
     for place in places:
         xp.subtract(x[:, place : place + 1], columns[place], out=part)

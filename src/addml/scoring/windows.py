@@ -1,4 +1,4 @@
-"""The default scorer of series: windows by their neighbours in a linear metric and by reconstruction, and steps."""
+"""The default scorer of series: nearest windows in a linear metric, reconstruction, and single steps."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from addml.scoring.references import ColumnReferences, SelfMatches, reference_ke
 from addml.scoring.views import ROUNDING, Views, least, mean_of
 
 WINDOW_VIEWS = ("neighbours", "residual", "linear", "step")
-ONE_CHANNEL = ("neighbours", "residual", "step")  # whose windows are smooth: noise is most of what components leave
-NEIGHBOURS = {"neighbours": 3, "step": 5}  # references that a distance is the mean of
-NUMBERS = 2**19  # of all references: a step of a stream passes through them once
-EXPLAINED = 0.99  # of the variance of windows, by the principal components
-COMPONENTS_A_WINDOW = 2 / 3  # of those that share no steps: more would explain the windows of training alone
-WINDOWS, LARGEST_MATRIX = 8000, 1024  # that components come from, and whose eigenvectors take a tenth of a second
+ONE_CHANNEL = ("neighbours", "residual", "step")  # without `linear`: components leave mostly noise
+NEIGHBOURS = {"neighbours": 3, "step": 5}  # nearest references averaged by a view
+NUMBERS = 2**19  # in all references: each step of a stream is compared with all of them
+EXPLAINED = 0.99  # of the variance of windows: what the principal components explain
+COMPONENTS_A_WINDOW = 2 / 3  # per window without shared steps: more would overfit
+WINDOWS, LARGEST_MATRIX = 8000, 1024  # windows to fit components to; eigenvectors take 0.1 s
 
 
 class LinearMetric(NamedTuple):
-    """Principal components of windows, along which these vary so much that a difference there means little.
+    """The metric that shrinks differences along the principal components of windows, where windows vary most.
 
-    With Sigma the covariance of windows and e its mean eigenvalue, distances are those of Mahalanobis with Sigma + e I:
-    halfway between a plain distance and one that counts all directions alike.
+    It is Mahalanobis with Sigma + e I, where Sigma is the covariance of windows and e its mean eigenvalue: halfway
+    between Euclidean and full Mahalanobis.
     """
 
     mean: Array  # (d,)
     components: Array  # (k, d)
-    shrink: Array  # (k,) the share by which a difference along a component is made smaller
+    shrink: Array  # (k,) the share taken off a difference along a component
 
     @classmethod
     def fit(cls, windows: np.ndarray, most: int) -> LinearMetric:
-        """Learn at most so many components from windows (n, d)."""
+        """Fit at most `most` components to windows (n, d)."""
         mean = windows.mean(axis=0, dtype=np.float64)
         away = windows - mean
         n, d = away.shape
@@ -48,12 +48,8 @@ class LinearMetric(NamedTuple):
         shrink = 1 - 1 / np.sqrt(1 + variance[:count] / max(variance.sum() / d, np.finfo(float).tiny))
         return cls(*(part.astype(np.float32) for part in (mean, components, shrink)))
 
-    @classmethod
-    def of(cls, arrays: dict[str, Array]) -> LinearMetric:
-        return cls(*(arrays[name] for name in cls._fields))
-
     def mapped(self, x: Array, *, singly: bool) -> tuple[Array, Array]:
-        """Windows (b, d) in the space whose plain distances are the metric's; and how much components leave, (b,)."""
+        """Windows (b, d) in the space where the metric is Euclidean, and the norms (b,) of what components leave."""
         away, xp = x - self.mean, namespace(x)
         along = _product(away, self.components.T, singly)
         squares = dots(away, away)
@@ -63,26 +59,26 @@ class LinearMetric(NamedTuple):
 
 
 class WindowDistances(NamedTuple):
-    """Where windows lie among the references."""
+    """Distances of windows to the references."""
 
     self_matches: SelfMatches
-    neighbours: Array  # (b,) the view of that name
-    linear: Array  # (b,) likewise
-    distances: Array  # (b, R) of their last steps to those of the references, along the channels
-    step: Array  # (b,) the view of that name
+    neighbours: Array  # (b,) the view
+    linear: Array  # (b,) the view
+    distances: Array  # (b, R) between last steps, along the channels
+    step: Array  # (b,) the view
 
 
 @dataclass(repr=False)
 class WindowViews(Views):
-    """Mean distances of windows to their nearest references in a linear metric; what an autoencoder and principal
-    components do not reconstruct; and the distance of the last step along the channels.
+    """Four views of a window: the mean distance to its nearest references in a linear metric, the errors of an
+    autoencoder and of principal components, and the distance of the last step along the channels.
     """
 
     references: int = 2048
     views: tuple[str, ...] = WINDOW_VIEWS
-    step_quantile: float = HIGH  # of the training steps, from which the unit of that view comes
-    singly: bool = False  # whether every row is a product of its own, as steps of a stream are
-    smoothing: int = 1  # steps, centred, over which the scores of a series are averaged
+    step_quantile: float = HIGH  # of the training steps: gives the unit of the view `step`
+    singly: bool = False  # one row per matrix product, as in streams
+    smoothing: int = 1  # steps of the centred mean of scores
     name: ClassVar[str] = "windows"
 
     def check(self) -> None:
@@ -100,21 +96,21 @@ class WindowViews(Views):
         return np.array([view != "step" for view in self.views])
 
     def fit_scale(self, scores: np.ndarray) -> ViewScale:
-        """The scale of the views; a lone value is strange only where hardly any of training was as far out."""
+        """The scale of the views; the unit of `step` comes from its own quantile."""
         return ViewScale.fit(scores, [*[HIGH] * (len(scores) - 1), self.step_quantile])
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
-        """Take references at even steps of time, half as many where steps arrive one by one."""
+        """Take evenly spaced references, half as many for streams."""
         some, width = np.unique(np.concatenate(space.train)), len(space.column_weight)
         most = min(self.references, NUMBERS // width) // (2 if self.singly else 1)
         rows = space.prepared(evenly_spaced(some, max(8, most)))
         learned = evenly_spaced(some, WINDOWS if width <= LARGEST_MATRIX else LARGEST_MATRIX)
-        apart = int((np.ptp(some) + 1) * space.column_weight.sum() / width)  # windows that share no steps
+        apart = int((np.ptp(some) + 1) * space.column_weight.sum() / width)  # windows without shared steps
         metric = LinearMetric.fit(space.prepared(learned), max(1, int(apart * COMPONENTS_A_WINDOW)))
         return {"rows": rows, "column_weight": space.column_weight, **metric._asdict()}
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
-        rows, metric = arrays["rows"], LinearMetric.of(arrays)
+        rows, metric = arrays["rows"], LinearMetric(*(arrays[name] for name in LinearMetric._fields))
         return {
             **arrays,
             "metric": metric,
@@ -131,7 +127,9 @@ class WindowViews(Views):
         if len(matches[0]):
             distances[matches] = np.inf
         step = mean_of(least(distances, count(distances, "step"))) + beyond
-        padded = x if self.singly or not isinstance(x, np.ndarray) else _filled(x, self.at_once)
+        missing, padded = self.at_once - len(x), x
+        if missing > 0 and isinstance(x, np.ndarray) and not self.singly:
+            padded = np.pad(x, ((0, missing), (0, 0)))  # products of one shape give a row the same bits
         mapped, left = ready["metric"].mapped(padded, singly=self.singly)
         return WindowDistances(matches, self._nearest(mapped, len(x), ready, matches), left[: len(x)], distances, step)
 
@@ -142,7 +140,7 @@ class WindowViews(Views):
         return namespace(z).stack([scores[view] for view in self.views])
 
     def _nearest(self, x: Array, rows: int, ready: dict[str, Any], matches: SelfMatches) -> Array:
-        """The mean distance of so many rows of x (b, d), in the metric's space, to their nearest references."""
+        """The mean distance of the first `rows` of x (b, d), in the metric's space, to their nearest references."""
         apart = ready["neighbours"].squares(x, singly=self.singly)[:rows]
         if len(matches[0]):
             apart[matches] = np.inf
@@ -154,39 +152,29 @@ class WindowViews(Views):
 
 @dataclass(frozen=True)
 class Nearest:
-    """Distances to references, by one product with them."""
+    """Distances to references, by a single matrix product."""
 
     origin: Array  # (d,)
     products: Array  # (d + 1, R)
 
     @classmethod
     def of(cls, rows: Array) -> Nearest:
-        """For references (R, d)."""
         origin, xp = rows.mean(0), namespace(rows)
         rows = rows - origin
         products = xp.concatenate([-2 * rows, dots(rows, rows)[:, None]], 1).T
         return cls(origin, xp.ascontiguousarray(products) if isinstance(rows, np.ndarray) else products.contiguous())
 
     def squares(self, x: Array, *, singly: bool) -> Array:
-        """The squared distances (b, R) of rows x (b, d), less what is the same to all references."""
+        """Squared distances (b, R) of rows x (b, d), without |x|^2, which is the same for all references."""
         x, xp = x - self.origin, namespace(x)
         return _product(xp.concatenate([x, xp.ones_like(x[:, :1])], 1), self.products, singly)
 
 
 def _product(x: Array, matrix: Array, singly: bool) -> Array:
-    """Rows x (b, d) times a matrix (d, k), row by row where every row is to be a product of its own."""
+    """Rows x (b, d) times a matrix (d, k), one row at a time if `singly`."""
     return row_product(x[:, None], matrix)[:, 0] if singly else row_product(x, matrix)
 
 
 def count(distances: Array, view: str) -> int:
-    """How many of the references in distances (b, R) are neighbours: at most all but one."""
+    """The number of neighbours among distances (b, R): at most all but one."""
     return min(NEIGHBOURS[view], max(1, int(distances.shape[1]) - 1))
-
-
-def _filled(x: np.ndarray, rows: int) -> np.ndarray:
-    """X (b, d) with rows of zeros up to so many: products of one shape give a row the same bits."""
-    if len(x) >= rows:
-        return x
-    filled = np.zeros((rows, x.shape[1]), x.dtype)
-    filled[: len(x)] = x
-    return filled
