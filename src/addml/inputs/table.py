@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from addml.errors import DroppedColumnsWarning, rows_before, warn, warn_of_texts
-from addml.inputs import LazyRows, Rows, Vectorizer, sides_of
+from addml.inputs import LazyRows, MemoryRows, Rows, Vectorizer, sides_of
 from addml.inputs.frame import as_table, check_names, is_frame
 from addml.preprocessing.categories import BooleanColumn, CategoryColumn
 from addml.preprocessing.column_types import UNREAD, Kept, find_copies, fit_column
@@ -285,7 +285,7 @@ class TableVectorizer(Vectorizer):
     columns: Columns
 
     @classmethod
-    def fit(cls, X: Any, config: Any, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
+    def fit(cls, X: Any, config: Any, names: tuple[str, ...] | None = None) -> tuple[Self, MemoryRows]:
         table = _read_table(X, least=2)
         for name in config.by:
             if name not in table.column_names:
@@ -296,7 +296,7 @@ class TableVectorizer(Vectorizer):
         columns, features, numbers, drift = fit_features(columns.within_groups(table, config.by), table, config)
         warn_of_texts(drift.texts)
         one = cls.of(columns, features, table)
-        return one, LazyRows(table, one.prepare, one.features.transform(numbers), one.groups_of(table))
+        return one, MemoryRows(one.features.transform(numbers), one.groups_of(table), table)
 
     @classmethod
     def of(cls, columns: Columns, features: Features, table: pa.Table) -> Self:
@@ -312,7 +312,7 @@ class TableVectorizer(Vectorizer):
         for sentence in (*drift.new_gaps, *drift.unseen_words):
             warn(sentence)
         warn_of_texts(drift.texts)
-        return LazyRows(table, self.prepare, groups=self.groups_of(table))
+        return LazyRows(table, self.prepare, self.groups_of(table))
 
     def prepare(self, values: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
         """Some rows as features; `drift` counts them in passing."""
@@ -323,7 +323,7 @@ class TableVectorizer(Vectorizer):
         return Standardised(self.columns, self.features)
 
     def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
-        return column_profiles(self.columns, rows.values.filter(normal) if isinstance(rows, LazyRows) else None)
+        return column_profiles(self.columns, None if rows is None else rows.given.filter(normal))
 
     def sides(self, one_sided: Any) -> np.ndarray:
         return self.columns.sides(one_sided)
