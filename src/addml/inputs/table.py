@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -29,8 +29,6 @@ AT_ONCE = 4160  # rows: they fit into the cache, and unlike 4096 they do not mak
 COLUMN_TYPES: dict[str, type[NumberColumn | BooleanColumn | DateColumn | CategoryColumn]] = {
     one.kind: one for one in (NumberColumn, BooleanColumn, DateColumn, CategoryColumn)
 }
-
-Runs = list[tuple[slice, slice]]  # adjacent features: their places among all features, and among those copied
 
 
 @dataclass(frozen=True)
@@ -134,30 +132,24 @@ class Columns:
         `drift` counts the rows in passing.
         """
         out = np.empty((table.num_rows, self.starts[-1]))
-        self.into(out, table, self._write, drift)
+        for rows, values in self.blocks(table, drift):
+            for column, own, (left, right) in zip(self.fitted, values, pairwise(self.starts), strict=True):
+                column.fill(own, out[rows, left:right])
         return out
 
-    def into(
-        self,
-        out: np.ndarray,
-        table: pa.Table | pa.RecordBatch,
-        write: Callable[[list[np.ndarray], np.ndarray], None],
-        drift: DriftCounter | None = None,
-    ) -> None:
-        """Call `write` with the values of the columns and their rows of `out`, block by block."""
+    def blocks(
+        self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None
+    ) -> Iterator[tuple[slice, list[np.ndarray]]]:
+        """Some rows at a time, with the values of their columns on the scale of the whole."""
         done = 0
         for values in self.read(table, drift):
-            rows = len(values[0])
+            rows = slice(done, done + len(values[0]))
             if self.groups is not None:
-                codes = self.groups.codes(table.slice(done, rows))
+                codes = self.groups.codes(table[rows])
                 pairs = zip(self.used, values, strict=True)
                 values = [self.groups.apply(name, part, codes) for name, part in pairs]
-            write(values, out[done : done + rows])
-            done += rows
-
-    def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
-        for column, own, (left, right) in zip(self.fitted, values, pairwise(self.starts), strict=True):
-            column.fill(own, out[:, left:right])
+            yield rows, values
+            done = rows.stop
 
     def read(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> Iterator[list[np.ndarray]]:
         """The values of the used columns in NumPy, block by block: numbers, days since 1970, codes of levels."""
@@ -235,7 +227,7 @@ class Standardised:
     def __init__(self, columns: Columns, features: Features) -> None:
         """`features` must be fitted to the numbers that `columns` return."""
         self.columns, self.width = columns, features.width
-        self._coded: list[tuple[int, np.ndarray, Runs]] = []  # the column, the features of its codes, their places
+        self._coded: list[tuple[int, Any, np.ndarray]] = []  # the column, its places, the features of its codes
         self._plain: list[tuple[int, slice]] = []  # the column, its places in `plain`
         plain: list[int] = []  # features of columns without codes
         for position, (column, ends) in enumerate(zip(columns.fitted, pairwise(columns.starts), strict=True)):
@@ -244,38 +236,25 @@ class Standardised:
                 plain.extend(range(*ends))
             else:
                 own, places = features.select(np.arange(*ends))
-                self._coded.append((position, own.transform(column.table), _runs(places)))
-        self._features, places = features.select(np.array(plain, np.int64))
-        self._runs = _runs(places)
+                here = slice(*ends) if len(places) == ends[1] - ends[0] else places  # slices are copied faster
+                self._coded.append((position, here, own.transform(column.table)))
+        self._features, self._places = features.select(np.array(plain, np.int64))
 
     def transform(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
         """The features (n, width), float32; errors and `drift` as in `Columns.transform`."""
         out = np.empty((table.num_rows, self.width), np.float32)
-        self.columns.into(out, table, self._write, drift)
+        for rows, values in self.columns.blocks(table, drift):
+            for start in range(rows.start, rows.stop, AT_ONCE):
+                self._write([own[start - rows.start :][:AT_ONCE] for own in values], out[start : rows.stop][:AT_ONCE])
         return out
 
     def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
-        for start in range(0, len(out), AT_ONCE):
-            rows = slice(start, start + AT_ONCE)
-            for position, table, runs in self._coded:
-                _copy(table.take(values[position][rows], axis=0, mode="clip"), out[rows], runs)
-            if self._plain:
-                numbers = np.empty((len(out[rows]), len(self._features.median)), order="F")
-                for position, place in self._plain:
-                    self.columns.fitted[position].fill(values[position][rows], numbers[:, place])
-                _copy(self._features.transform(numbers), out[rows], self._runs)
-
-
-def _copy(features: np.ndarray, out: np.ndarray, runs: Runs) -> None:
-    for there, here in runs:
-        out[:, there] = features[:, here]
-
-
-def _runs(places: np.ndarray) -> Runs:
-    """Ascending places as slices."""
-    ends = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(places)]
-    pairs = [(left, right) for left, right in pairwise(ends) if left < right]
-    return [(slice(int(places[left]), int(places[right - 1]) + 1), slice(left, right)) for left, right in pairs]
+        for position, places, table in self._coded:
+            out[:, places] = table.take(values[position], axis=0, mode="clip")
+        numbers = np.empty((len(out), len(self._features.median)), order="F")
+        for position, place in self._plain:
+            self.columns.fitted[position].fill(values[position], numbers[:, place])
+        out[:, self._places] = self._features.transform(numbers)
 
 
 @dataclass(frozen=True, kw_only=True)
