@@ -50,9 +50,8 @@ class ArrayVectorizer(Vectorizer):
 def check_finite(X: np.ndarray, names: list[str]) -> None:
     """Refuse infinity and integers that float64 cannot represent; NaN is a missing value."""
     if X.dtype.kind in "iu":
-        if X.size and X.dtype.itemsize == 8 and max(int(X.max()), -int(X.min())) > LARGEST_EXACT:
-            largest = np.maximum(X.max(axis=0).astype(float), -X.min(axis=0).astype(float))
-            raise _inexact(names[np.flatnonzero(largest >= LARGEST_EXACT)[0]])
+        if len(large := np.flatnonzero(((X > LARGEST_EXACT) | (X < -LARGEST_EXACT)).any(axis=0))):
+            raise _inexact(names[large[0]])
         return
     with np.errstate(over="ignore", invalid="ignore"):
         total = float(X.sum())  # faster than looking for infinities

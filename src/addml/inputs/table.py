@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from types import UnionType
 from typing import Any, Self, get_origin, get_type_hints
 
@@ -40,11 +40,6 @@ class Columns:
     notes: list[str]
     rows: int  # of training
     groups: Groups | None = None  # within which rows are judged
-    starts: tuple[int, ...] = field(init=False, repr=False)  # first feature of each column, then their number
-
-    def __post_init__(self) -> None:
-        widths = [len(column.features) for column in self.fitted]
-        object.__setattr__(self, "starts", tuple(int(start) for start in np.cumsum([0, *widths])))
 
     @classmethod
     def fit(cls, table: pa.Table) -> Columns:
@@ -67,7 +62,7 @@ class Columns:
 
     def with_sides(self, sides: np.ndarray) -> Columns:
         """The columns with the sides of their features; where only low numbers matter, a text counts as a low one."""
-        own = zip(self.fitted, sides[list(self.starts[:-1])].tolist(), strict=True)
+        own = zip(self.fitted, sides[self.starts[:-1]].tolist(), strict=True)
         fitted = [replace(one, below=True) if side < 0 and isinstance(one, NumberColumn) else one for one, side in own]
         return replace(self, fitted=tuple(fitted))
 
@@ -81,6 +76,11 @@ class Columns:
         groups = Groups.fit(table, by, numbers)
         left_out = [*self.left_out, *((name, "names the group (--by)") for name in by)]
         return replace(self, groups=groups, left_out=left_out, notes=[*self.notes, groups.note])
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """The first feature of each column, then their number."""
+        return list(accumulate((len(column.features) for column in self.fitted), initial=0))
 
     @cached_property
     def names(self) -> list[str]:
