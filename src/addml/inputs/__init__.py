@@ -209,11 +209,8 @@ class Vectorizer(ABC):
         return None if self.columns is None else self.columns.groups
 
     def with_groups(self, groups: Groups) -> Self:
-        """The vectorizer with these groups and a note on them."""
-        columns = self.columns
-        assert columns is not None
-        notes = [groups.note if columns.groups and note == columns.groups.note else note for note in columns.notes]
-        return replace(self, columns=replace(columns, groups=groups, notes=notes))
+        assert self.columns is not None
+        return replace(self, columns=replace(self.columns, groups=groups))
 
     def groups_of(self, values: Any) -> np.ndarray | None:
         """The group of each row (n,), -1 if it is unseen in training; None without groups."""

@@ -73,7 +73,7 @@ class ColumnProfile:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ColumnProfile:
         dates = {key: document[key] and datetime.fromisoformat(document[key]) for key in ("earliest", "latest")}
-        hours = document["hours"] and (int(document["hours"][0]), int(document["hours"][1]))
+        hours = document["hours"] and tuple(document["hours"])
         return cls(**{**document, **dates, "hours": hours, "weekdays": tuple(document["weekdays"])})
 
 

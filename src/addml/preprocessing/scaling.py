@@ -84,8 +84,7 @@ class Features:
         """The features of rows of numbers, each of which belongs to one `column` of these features; none has gaps."""
         if len(self.gaps):
             raise ValueError(f"columns {self.gaps.tolist()} have missing values; fill them first")
-        own = {name: getattr(self, name)[column] for name in ("median", "mean", "scale", "sides", "shift", "reach")}
-        return replace(self, **own)
+        return self.select(column)[0]
 
     @property
     def is_robust(self) -> bool:
