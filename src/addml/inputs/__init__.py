@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 65536
 LONGEST = 2**20  # window, in steps
 STRIDES = 4  # training windows that begin within one window, unless a stride is given
-Prepare = Callable[[Any], np.ndarray]
 RANKS = {"images": 3, "series": 2}  # dimensions of one row
 
 
@@ -93,7 +92,7 @@ class MemoryRows(Rows):
 class LazyRows(Rows):
     """Rows of an array, an Arrow table or images that are prepared on demand."""
 
-    def __init__(self, values: Any, prepare: Prepare, groups: np.ndarray | None = None) -> None:
+    def __init__(self, values: Any, prepare: Callable[[Any], np.ndarray], groups: np.ndarray | None = None) -> None:
         self.values, self.prepare, self.groups, self.given = values, prepare, groups, values
 
     def take(self, ids: np.ndarray) -> np.ndarray:

@@ -272,7 +272,6 @@ Levels = dict[str, Counter[str] | None]  # column -> rows of each value, "" for 
 
 
 def add_levels(levels: Levels, name: str, counts: dict[str, int] | None) -> None:
-    """Add the counts of a column's values in some rows."""
     known = levels.setdefault(name, Counter())
     if known is not None and counts is not None:
         known.update(counts)
