@@ -71,7 +71,7 @@ def test_the_same_table_does_not_drift() -> None:
     table = trained()
     columns = Columns.fit(table)
     counter = counted(columns, *table.to_batches(max_chunksize=77))
-    assert counter.counts.rows == 1000
+    assert counter.rows == 1000
     for found in counter.summary():
         assert found["psi"] == pytest.approx(0, abs=1e-9)
         assert found["words"] == "much as in training"

@@ -197,7 +197,7 @@ def test_texts_are_listed_and_are_no_new_gaps(monkeypatch: pytest.MonkeyPatch) -
     ]
     halves = DriftCounter(columns)
     for half in (table.slice(0, 62), table.slice(62)):
-        halves.add(columns.counted(half).counts)
+        halves.add(columns.counted(half))
     assert halves.texts == drift.texts
     assert halves.summary() == drift.summary()
     gap = columns.counted(with_texts({1: None, 2: "void"}))

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 65536
 LONGEST = 2**20  # window, in steps
 STRIDES = 4  # training windows that begin within one window, unless a stride is given
-Prepare = Callable[[Any], np.ndarray]
-Values = np.ndarray | None
 RANKS = {"images": 3, "series": 2}  # dimensions of one row
 
 
@@ -39,6 +37,7 @@ class Rows:
     """Rows of features (n, d), in memory or prepared on demand."""
 
     values: Any
+    given: Any = None  # the array or table that they come from, if that is known
     groups: np.ndarray | None = None  # (n,) the group of each row, if rows are judged within groups
     sampling: Sampling | None = None  # how the steps of a series were made even
 
@@ -77,8 +76,8 @@ class Rows:
 class MemoryRows(Rows):
     """Prepared rows in memory or on a device."""
 
-    def __init__(self, values: Array, groups: np.ndarray | None = None) -> None:
-        self.values, self.groups = values, groups
+    def __init__(self, values: Array, groups: np.ndarray | None = None, given: Any = None) -> None:
+        self.values, self.groups, self.given = values, groups, given
 
     def take(self, ids: Array) -> Array:
         return take(self.values, ids)
@@ -93,30 +92,18 @@ class MemoryRows(Rows):
 class LazyRows(Rows):
     """Rows of an array, an Arrow table or images that are prepared on demand."""
 
-    def __init__(self, values: Any, prepare: Prepare, prepared: Values = None, groups: Values = None) -> None:
-        """`prepared` are their features, if they are known already."""
-        self.values, self.prepare, self.prepared, self.groups = values, prepare, prepared, groups
+    def __init__(self, values: Any, prepare: Callable[[Any], np.ndarray], groups: np.ndarray | None = None) -> None:
+        self.values, self.prepare, self.groups, self.given = values, prepare, groups, values
 
     def take(self, ids: np.ndarray) -> np.ndarray:
-        if self.prepared is not None:
-            return self.prepared.take(ids, axis=0)
         flat = ids.reshape(-1)
-        if isinstance(self.values, np.ndarray):
-            found = self.prepare(self.values[flat])  # not `take`, which would copy the whole of a view
-        else:
-            found = self.prepare(self.values)[flat]
+        is_array = isinstance(self.values, np.ndarray)  # whose `take` would copy the whole of a view
+        found = self.prepare(self.values[flat] if is_array else self.values.take(flat))
         return found.reshape(*ids.shape, found.shape[1])
 
     def slice(self, start: int, size: int) -> np.ndarray:
-        if self.prepared is not None:
-            return self.prepared[start : start + size]
-        if isinstance(self.values, np.ndarray):
-            return self.prepare(self.values[start : start + size])
         with rows_before(start):
-            return self.prepare(self.values.slice(start, size))
-
-    def for_training(self, device: str) -> Rows:
-        return super().for_training(device) if self.prepared is None else MemoryRows(on_device(self.prepared, device))
+            return self.prepare(self.values[start : start + size])
 
 
 def as_rows(rows: Rows | np.ndarray) -> Rows:
@@ -221,11 +208,8 @@ class Vectorizer(ABC):
         return None if self.columns is None else self.columns.groups
 
     def with_groups(self, groups: Groups) -> Self:
-        """The vectorizer with these groups and a note on them."""
-        columns = self.columns
-        assert columns is not None
-        notes = [groups.note if columns.groups and note == columns.groups.note else note for note in columns.notes]
-        return replace(self, columns=replace(columns, groups=groups, notes=notes))
+        assert self.columns is not None
+        return replace(self, columns=replace(self.columns, groups=groups))
 
     def groups_of(self, values: Any) -> np.ndarray | None:
         """The group of each row (n,), -1 if it is unseen in training; None without groups."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from addml.arrays import evenly_spaced, evenly_spaced_with_ends
 from addml.errors import warn, warn_of_columns
-from addml.inputs import Form, LazyRows, Rows, Vectorizer, names_or_places, sides_of
+from addml.inputs import Form, LazyRows, MemoryRows, Rows, Vectorizer, names_or_places, sides_of
 from addml.io.image_folder import read_images
 from addml.preprocessing.profile import ColumnProfile, number_profile
 from addml.preprocessing.scaling import NEW_GAPS, Features
@@ -28,13 +28,13 @@ class ArrayVectorizer(Vectorizer):
     """An array (n, d) of numbers with NaN for missing values."""
 
     @classmethod
-    def fit(cls, X: np.ndarray, config: Any, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
+    def fit(cls, X: np.ndarray, config: Any, names: tuple[str, ...] | None = None) -> tuple[Self, MemoryRows]:
         labels = names_or_places(names, X.shape[1])
         check_finite(X, labels)
         features = Features.fit(X, sides_of(config.one_sided, labels), robust=config.robust)
         warn_of_columns("columns without a single value are ignored", features.empty, labels)
         one = cls(features=features, columns_in=X.shape[1], names=names)
-        return one, LazyRows(X, one.prepare, one.prepare(X))
+        return one, MemoryRows(one.prepare(X), given=X)
 
     def read(self, X: np.ndarray) -> LazyRows:
         check_finite(X, self.labels)
@@ -42,18 +42,16 @@ class ArrayVectorizer(Vectorizer):
         return LazyRows(np.asarray(X), self.prepare)
 
     def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
-        if not isinstance(rows, LazyRows):
-            return ()
-        some = np.asarray(rows.values[evenly_spaced(np.flatnonzero(normal), PROFILED)], np.float64)
+        assert rows is not None
+        some = np.asarray(rows.given[evenly_spaced(np.flatnonzero(normal), PROFILED)], np.float64)
         return tuple(map(number_profile, self.labels, some.T))
 
 
 def check_finite(X: np.ndarray, names: list[str]) -> None:
     """Refuse infinity and integers that float64 cannot represent; NaN is a missing value."""
     if X.dtype.kind in "iu":
-        if X.size and X.dtype.itemsize == 8 and max(int(X.max()), -int(X.min())) > LARGEST_EXACT:
-            largest = np.maximum(X.max(axis=0).astype(float), -X.min(axis=0).astype(float))
-            raise _inexact(names[np.flatnonzero(largest >= LARGEST_EXACT)[0]])
+        if len(large := np.flatnonzero(((X > LARGEST_EXACT) | (X < -LARGEST_EXACT)).any(axis=0))):
+            raise _inexact(names[large[0]])
         return
     with np.errstate(over="ignore", invalid="ignore"):
         total = float(X.sum())  # faster than looking for infinities

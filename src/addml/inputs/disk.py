@@ -6,7 +6,7 @@ import copy
 import json
 import operator
 import os
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -89,11 +89,9 @@ class Source:
         return conformed(self._slices(start, stop, rows), self.columns, None, rows, self.name)
 
     def _slices(self, start: int, stop: int, rows: int) -> Iterator[pa.RecordBatch]:
-        for place in range(bisect_right(self.starts, start) - 1, len(self.units)):
-            at = self.starts[place]
-            if at >= stop:
-                return
-            for batch in self._read(*self.units[place], rows):
+        first, last = bisect_right(self.starts, start) - 1, bisect_left(self.starts, stop)
+        for at, unit in zip(self.starts[first:last], self.units[first:last], strict=True):
+            for batch in self._read(*unit, rows):
                 part = batch.slice(max(0, start - at), max(0, min(stop, at + batch.num_rows) - max(start, at)))
                 if part.num_rows:
                     yield part
@@ -274,7 +272,6 @@ Levels = dict[str, Counter[str] | None]  # column -> rows of each value, "" for 
 
 
 def add_levels(levels: Levels, name: str, counts: dict[str, int] | None) -> None:
-    """Add the counts of a column's values in some rows."""
     known = levels.setdefault(name, Counter())
     if known is not None and counts is not None:
         known.update(counts)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from types import UnionType
 from typing import Any, Self, get_origin, get_type_hints
 
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from addml.errors import DroppedColumnsWarning, rows_before, warn, warn_of_texts
-from addml.inputs import LazyRows, Rows, Vectorizer, sides_of
+from addml.inputs import LazyRows, MemoryRows, Rows, Vectorizer, sides_of
 from addml.inputs.frame import as_table, check_names, is_frame
 from addml.preprocessing.categories import BooleanColumn, CategoryColumn
 from addml.preprocessing.column_types import UNREAD, Kept, find_copies, fit_column
@@ -30,8 +30,6 @@ COLUMN_TYPES: dict[str, type[NumberColumn | BooleanColumn | DateColumn | Categor
     one.kind: one for one in (NumberColumn, BooleanColumn, DateColumn, CategoryColumn)
 }
 
-Runs = list[tuple[slice, slice]]  # adjacent features: their places among all features, and among those copied
-
 
 @dataclass(frozen=True)
 class Columns:
@@ -42,11 +40,6 @@ class Columns:
     notes: list[str]
     rows: int  # of training
     groups: Groups | None = None  # within which rows are judged
-    starts: tuple[int, ...] = field(init=False, repr=False)  # first feature of each column, then their number
-
-    def __post_init__(self) -> None:
-        widths = [len(column.features) for column in self.fitted]
-        object.__setattr__(self, "starts", tuple(int(start) for start in np.cumsum([0, *widths])))
 
     @classmethod
     def fit(cls, table: pa.Table) -> Columns:
@@ -69,7 +62,7 @@ class Columns:
 
     def with_sides(self, sides: np.ndarray) -> Columns:
         """The columns with the sides of their features; where only low numbers matter, a text counts as a low one."""
-        own = zip(self.fitted, sides[list(self.starts[:-1])].tolist(), strict=True)
+        own = zip(self.fitted, sides[self.starts[:-1]].tolist(), strict=True)
         fitted = [replace(one, below=True) if side < 0 and isinstance(one, NumberColumn) else one for one, side in own]
         return replace(self, fitted=tuple(fitted))
 
@@ -83,6 +76,11 @@ class Columns:
         groups = Groups.fit(table, by, numbers)
         left_out = [*self.left_out, *((name, "names the group (--by)") for name in by)]
         return replace(self, groups=groups, left_out=left_out, notes=[*self.notes, groups.note])
+
+    @cached_property
+    def starts(self) -> list[int]:
+        """The first feature of each column, then their number."""
+        return list(accumulate((len(column.features) for column in self.fitted), initial=0))
 
     @cached_property
     def names(self) -> list[str]:
@@ -134,30 +132,24 @@ class Columns:
         `drift` counts the rows in passing.
         """
         out = np.empty((table.num_rows, self.starts[-1]))
-        self.into(out, table, self._write, drift)
+        for rows, values in self.blocks(table, drift):
+            for column, own, (left, right) in zip(self.fitted, values, pairwise(self.starts), strict=True):
+                column.fill(own, out[rows, left:right])
         return out
 
-    def into(
-        self,
-        out: np.ndarray,
-        table: pa.Table | pa.RecordBatch,
-        write: Callable[[list[np.ndarray], np.ndarray], None],
-        drift: DriftCounter | None = None,
-    ) -> None:
-        """Call `write` with the values of the columns and their rows of `out`, block by block."""
+    def blocks(
+        self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None
+    ) -> Iterator[tuple[slice, list[np.ndarray]]]:
+        """Some rows at a time, with the values of their columns on the scale of the whole."""
         done = 0
         for values in self.read(table, drift):
-            rows = len(values[0])
+            rows = slice(done, done + len(values[0]))
             if self.groups is not None:
-                codes = self.groups.codes(table.slice(done, rows))
+                codes = self.groups.codes(table[rows])
                 pairs = zip(self.used, values, strict=True)
                 values = [self.groups.apply(name, part, codes) for name, part in pairs]
-            write(values, out[done : done + rows])
-            done += rows
-
-    def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
-        for column, own, (left, right) in zip(self.fitted, values, pairwise(self.starts), strict=True):
-            column.fill(own, out[:, left:right])
+            yield rows, values
+            done = rows.stop
 
     def read(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> Iterator[list[np.ndarray]]:
         """The values of the used columns in NumPy, block by block: numbers, days since 1970, codes of levels."""
@@ -235,7 +227,7 @@ class Standardised:
     def __init__(self, columns: Columns, features: Features) -> None:
         """`features` must be fitted to the numbers that `columns` return."""
         self.columns, self.width = columns, features.width
-        self._coded: list[tuple[int, np.ndarray, Runs]] = []  # the column, the features of its codes, their places
+        self._coded: list[tuple[int, Any, np.ndarray]] = []  # the column, its places, the features of its codes
         self._plain: list[tuple[int, slice]] = []  # the column, its places in `plain`
         plain: list[int] = []  # features of columns without codes
         for position, (column, ends) in enumerate(zip(columns.fitted, pairwise(columns.starts), strict=True)):
@@ -244,38 +236,25 @@ class Standardised:
                 plain.extend(range(*ends))
             else:
                 own, places = features.select(np.arange(*ends))
-                self._coded.append((position, own.transform(column.table), _runs(places)))
-        self._features, places = features.select(np.array(plain, np.int64))
-        self._runs = _runs(places)
+                here = slice(*ends) if len(places) == ends[1] - ends[0] else places  # slices are copied faster
+                self._coded.append((position, here, own.transform(column.table)))
+        self._features, self._places = features.select(np.array(plain, np.int64))
 
     def transform(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
         """The features (n, width), float32; errors and `drift` as in `Columns.transform`."""
         out = np.empty((table.num_rows, self.width), np.float32)
-        self.columns.into(out, table, self._write, drift)
+        for rows, values in self.columns.blocks(table, drift):
+            for start in range(rows.start, rows.stop, AT_ONCE):
+                self._write([own[start - rows.start :][:AT_ONCE] for own in values], out[start : rows.stop][:AT_ONCE])
         return out
 
     def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
-        for start in range(0, len(out), AT_ONCE):
-            rows = slice(start, start + AT_ONCE)
-            for position, table, runs in self._coded:
-                _copy(table.take(values[position][rows], axis=0, mode="clip"), out[rows], runs)
-            if self._plain:
-                numbers = np.empty((len(out[rows]), len(self._features.median)), order="F")
-                for position, place in self._plain:
-                    self.columns.fitted[position].fill(values[position][rows], numbers[:, place])
-                _copy(self._features.transform(numbers), out[rows], self._runs)
-
-
-def _copy(features: np.ndarray, out: np.ndarray, runs: Runs) -> None:
-    for there, here in runs:
-        out[:, there] = features[:, here]
-
-
-def _runs(places: np.ndarray) -> Runs:
-    """Ascending places as slices."""
-    ends = [0, *(np.flatnonzero(np.diff(places) != 1) + 1).tolist(), len(places)]
-    pairs = [(left, right) for left, right in pairwise(ends) if left < right]
-    return [(slice(int(places[left]), int(places[right - 1]) + 1), slice(left, right)) for left, right in pairs]
+        for position, places, table in self._coded:
+            out[:, places] = table.take(values[position], axis=0, mode="clip")
+        numbers = np.empty((len(out), len(self._features.median)), order="F")
+        for position, place in self._plain:
+            self.columns.fitted[position].fill(values[position], numbers[:, place])
+        out[:, self._places] = self._features.transform(numbers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -285,7 +264,7 @@ class TableVectorizer(Vectorizer):
     columns: Columns
 
     @classmethod
-    def fit(cls, X: Any, config: Any, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
+    def fit(cls, X: Any, config: Any, names: tuple[str, ...] | None = None) -> tuple[Self, MemoryRows]:
         table = _read_table(X, least=2)
         for name in config.by:
             if name not in table.column_names:
@@ -296,7 +275,7 @@ class TableVectorizer(Vectorizer):
         columns, features, numbers, drift = fit_features(columns.within_groups(table, config.by), table, config)
         warn_of_texts(drift.texts)
         one = cls.of(columns, features, table)
-        return one, LazyRows(table, one.prepare, one.features.transform(numbers), one.groups_of(table))
+        return one, MemoryRows(one.features.transform(numbers), one.groups_of(table), table)
 
     @classmethod
     def of(cls, columns: Columns, features: Features, table: pa.Table) -> Self:
@@ -312,7 +291,7 @@ class TableVectorizer(Vectorizer):
         for sentence in (*drift.new_gaps, *drift.unseen_words):
             warn(sentence)
         warn_of_texts(drift.texts)
-        return LazyRows(table, self.prepare, groups=self.groups_of(table))
+        return LazyRows(table, self.prepare, self.groups_of(table))
 
     def prepare(self, values: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
         """Some rows as features; `drift` counts them in passing."""
@@ -323,7 +302,7 @@ class TableVectorizer(Vectorizer):
         return Standardised(self.columns, self.features)
 
     def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
-        return column_profiles(self.columns, rows.values.filter(normal) if isinstance(rows, LazyRows) else None)
+        return column_profiles(self.columns, None if rows is None else rows.given.filter(normal))
 
     def sides(self, one_sided: Any) -> np.ndarray:
         return self.columns.sides(one_sided)

@@ -66,8 +66,8 @@ def score_all(
     with blas_threads(1):
         for part in on_threads(work, with_starts(batches), min(threads, THREADS)):
             scored.add(part)
-            if part.counts is not None:
-                drift.add(part.counts)
+            if part.drift is not None:
+                drift.add(part.drift)
             check_text(options, drift.texts)
             advance(part.piece.num_rows)
     return scored, drift
@@ -99,7 +99,7 @@ def score_batch(model: Model, options: Options, device: str, carried: list[str],
         Candidate(start + int(place), float(scores[place]), values[at], found[at]) for at, place in enumerate(first)
     ]
     piece = piece_of(scores, batch.select(carried), chosen, reason_texts(found), codes)
-    return Part(piece, listed, drift.counts)
+    return Part(piece, listed, drift)
 
 
 # Rows of a batch --------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from addml.findings import Finding, Findings, Group, Hidden, Reason, Usual, vers
 from addml.model import Model
 from addml.pipeline.options import Options
 from addml.pipeline.sources import names_beside
-from addml.preprocessing.profile import Counts
+from addml.preprocessing.profile import DriftCounter
 
 IN_MEMORY = 256 << 20  # bytes
 AT_ONCE = 1 << 20  # rows
@@ -45,7 +45,7 @@ class Part(NamedTuple):
 
     piece: pa.RecordBatch
     listed: list[Candidate]  # highest score first
-    counts: Counts | None = None  # for drift
+    drift: DriftCounter | None = None
 
 
 class Scored:

@@ -110,8 +110,6 @@ class CategoryColumn(Column):
         column = plain(column)
         if pa.types.is_dictionary(column.type):
             return taken(column, self.read(column.dictionary), self.gap)
-        if pa.types.is_null(column.type):
-            return np.full(len(column), self.gap, np.int32)
         try:
             text = as_text(column)
         except pa.ArrowException as error:

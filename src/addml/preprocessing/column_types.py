@@ -202,9 +202,6 @@ def identifier_numbers(name: str, values: np.ndarray) -> str | None:
     known = values[~np.isnan(values)]
     if len(known) < FEWEST or not _whole(known[:1000]) or not _whole(known):
         return None
-    hinted = not HINTS.isdisjoint(name_words(name))
-    if not hinted and len(np.unique(known[:1000])) < min(1000, len(known)):
-        return None
     whole = known.astype(np.uint64 if known.dtype == np.uint64 else np.int64)
     ordered = np.sort(whole)
     distinct = 1 + np.count_nonzero(ordered[1:] != ordered[:-1])
@@ -217,7 +214,7 @@ def identifier_numbers(name: str, values: np.ndarray) -> str | None:
             return f"identifier: numbers from {ordered[0]:,} to {ordered[-1]:,}, none of them twice"
         if span >= 2.0**53:
             return "identifier: numbers of over 16 digits, none of them twice"
-    if hinted and distinct >= WITH_A_HINT * len(whole):
+    if distinct >= WITH_A_HINT * len(whole) and not HINTS.isdisjoint(name_words(name)):
         return "identifier: by its name, and (nearly) every row has a number of its own"
     return None
 

@@ -347,24 +347,18 @@ class DateColumn(Column):
         return moment.isoformat(" ", "minutes") if "hour sin" in self.parts else moment.date().isoformat()
 
 
-def _steps(cycle: str, days: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """The steps of a cycle at which the moments are; `whole` are their days without the time."""
-    if cycle == "hour":
-        return np.asarray((days - whole) * CYCLES[cycle] + 1e-6).astype(np.int32)  # so that 10:00 is not 9:59
-    if cycle == "weekday":
-        return np.asarray((whole.astype(np.int64) + 3) % 7)  # 1970 began on a Thursday
-    years = whole / YEAR
-    return ((years - np.floor(years)) * CYCLES[cycle]).astype(np.int32)
-
-
 def write_parts(parts: Sequence[str], days: np.ndarray, middle: float, out: np.ndarray) -> None:
     """Write the parts of days without gaps into out (n, parts)."""
-    whole, steps = np.floor(days), dict[str, np.ndarray]()
+    whole = np.floor(days)
+    years = whole / YEAR
+    steps = {
+        "hour": ((days - whole) * CYCLES["hour"] + 1e-6).astype(np.int32),  # so that 10:00 is not 9:59
+        "weekday": (whole.astype(np.int64) + 3) % 7,  # 1970 began on a Thursday
+        "season": ((years - np.floor(years)) * CYCLES["season"]).astype(np.int32),
+    }
     for position, part in enumerate(parts):
         if part == TIME:
             np.subtract(days, middle, out=out[:, position])
-            continue
-        cycle = "weekday" if part == WEEKEND else part.split()[0]
-        if cycle not in steps:
-            steps[cycle] = _steps(cycle, days, whole)
-        out[:, position] = TABLES[part].take(steps[cycle], mode="clip")
+        else:
+            cycle = "weekday" if part == WEEKEND else part.split()[0]
+            out[:, position] = TABLES[part].take(steps[cycle], mode="clip")

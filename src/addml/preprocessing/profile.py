@@ -73,7 +73,7 @@ class ColumnProfile:
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ColumnProfile:
         dates = {key: document[key] and datetime.fromisoformat(document[key]) for key in ("earliest", "latest")}
-        hours = document["hours"] and (int(document["hours"][0]), int(document["hours"][1]))
+        hours = document["hours"] and tuple(document["hours"])
         return cls(**{**document, **dates, "hours": hours, "weekdays": tuple(document["weekdays"])})
 
 
@@ -233,59 +233,47 @@ UNSEEN_GAPS = "missing values in categories that had none in training count as u
 MORE_GAPS = 0.05  # smallest change in the share of missing values that is reported
 
 
-@dataclass
-class Counts:
-    """For each column the values in each bin and the novel ones; text cells and rows of unseen groups."""
-
-    bins: list[np.ndarray]
-    novel: list[int]  # far outside the training range, or unseen in training
-    medians: list[list[tuple[float, int]]]  # of each block of a number column, with the number of its values
-    rows: int = 0
-    texts: TextCells = field(default_factory=TextCells)
-    unseen: Counter[str] = field(default_factory=Counter)  # group -> rows
-
-
 class DriftCounter:
-    """Counts the values of scored batches in the bins of the fitted columns."""
+    """Counts the values of scored rows in the bins of the fitted columns."""
 
     def __init__(self, columns: Any) -> None:
-        self.columns, number = columns, len(columns.fitted)
-        bins = [np.zeros(len(column.shares)) for column in columns.fitted]
-        self.counts = Counts(bins, [0] * number, [[] for _ in range(number)])
-        self.texts, self.unseen = self.counts.texts, self.counts.unseen
+        self.columns, self.rows, self.texts = columns, 0, TextCells()
+        self.unseen = Counter[str]()  # rows of each group unseen in training
+        self.bins = [np.zeros(len(column.shares)) for column in columns.fitted]
+        self.novel = [0] * len(columns.fitted)  # values far outside the training range, or unseen in training
+        self.medians: list[list[tuple[float, int]]] = [[] for _ in columns.fitted]  # of each block, and its values
 
     def count(self, values: list[np.ndarray], arrays: list[pa.Array]) -> None:
         """Count the values of all columns of some rows, which `Column.read` gave for these arrays."""
-        counts = self.counts
         for position, (column, part) in enumerate(zip(self.columns.fitted, values, strict=True)):
-            counts.bins[position] += column.tally(part)
-            counts.novel[position] += column.novel(part)
+            self.bins[position] += column.tally(part)
+            self.novel[position] += column.novel(part)
             if column.kind != "number":
                 continue
             if len(known := part[np.isfinite(part)]):
-                counts.medians[position].append((float(np.median(known)), len(known)))
+                self.medians[position].append((float(np.median(known)), len(known)))
             if len(places := np.flatnonzero(np.isinf(part))):
-                self.texts.add(column.name, arrays[position], places, counts.rows)
-        counts.rows += len(values[0])
+                self.texts.add(column.name, arrays[position], places, self.rows)
+        self.rows += len(values[0])
 
-    def add(self, other: Counts) -> None:
-        own = self.counts
-        self.texts.join(other.texts, own.rows)
+    def add(self, other: DriftCounter) -> None:
+        """Add the counts of later rows."""
+        self.texts.join(other.texts, self.rows)
         self.unseen.update(other.unseen)
-        own.rows += other.rows
+        self.rows += other.rows
         for name in ("bins", "novel", "medians"):
-            setattr(own, name, [a + b for a, b in zip(getattr(own, name), getattr(other, name), strict=True)])
+            setattr(self, name, [a + b for a, b in zip(getattr(self, name), getattr(other, name), strict=True)])
 
     @property
     def outside(self) -> dict[str, int]:
         """Column -> values far outside the training range or unseen in training, if any."""
-        return {one.name: count for one, count in zip(self.columns.fitted, self.counts.novel, strict=True) if count}
+        return {one.name: count for one, count in zip(self.columns.fitted, self.novel, strict=True) if count}
 
     @property
     def new_gaps(self) -> list[str]:
         """Sentences on columns that have gaps only now."""
         words: dict[str, list[str]] = {}
-        for column, counts in zip(self.columns.fitted, self.counts.bins, strict=True):
+        for column, counts in zip(self.columns.fitted, self.bins, strict=True):
             if counts[-1] > self.texts.counts[column.name] and not column.shares[-1]:
                 message = UNSEEN_GAPS if column.kind == "category" else NEW_GAPS
                 words.setdefault(message, []).append(repr(column.name))
@@ -300,9 +288,8 @@ class DriftCounter:
 
     def summary(self) -> list[dict[str, Any]]:
         """One dict for each column, the most changed first; none before any row is counted."""
-        counts = self.counts
-        parts = zip(self.columns.fitted, counts.bins, counts.novel, counts.medians, strict=True)
-        found = [_compared(*part, self.columns.rows) for part in parts if counts.rows]
+        parts = zip(self.columns.fitted, self.bins, self.novel, self.medians, strict=True)
+        found = [_compared(*part, self.columns.rows) for part in parts if self.rows]
         return sorted(found, key=lambda one: -one["psi"])
 
 

@@ -57,10 +57,8 @@ class Features:
             bent = self.transform(X[start : start + ROWS_AT_ONCE]).astype(np.float64, order="C")  # as in _statistics
             total += bent.sum(axis=0)
             squares += (bent * bent).sum(axis=0)
-        shift = total / len(X)
-        reach = np.sqrt(np.maximum(squares / len(X) - shift**2, 0))
-        varies = (reach > ROUNDING) & (np.arange(self.width) < len(self.median))
-        return replace(self, shift=np.where(varies, shift, 0.0), reach=np.where(varies, reach, 1.0))
+        mean, gaps = total / len(X), self.mean[len(self.median) :]
+        return self.refined(mean, np.sqrt(np.maximum(squares / len(X) - mean**2, 0)), gaps)
 
     def with_scales(self, scale: np.ndarray, chosen: np.ndarray) -> Features:
         """Features with other scales for the chosen ones, which are not standardised again."""
@@ -68,7 +66,7 @@ class Features:
         return replace(self, scale=np.where(chosen, scale, self.scale), shift=shift, reach=reach)
 
     def refined(self, mean: np.ndarray, deviation: np.ndarray, gaps: np.ndarray) -> Features:
-        """The features of a sample, standardised again by their means and deviations over all rows.
+        """Features that are standardised again by their means and deviations over all rows.
 
         `gaps` are the shares of gaps over all rows, in the columns that have some.
         """
@@ -86,8 +84,7 @@ class Features:
         """The features of rows of numbers, each of which belongs to one `column` of these features; none has gaps."""
         if len(self.gaps):
             raise ValueError(f"columns {self.gaps.tolist()} have missing values; fill them first")
-        own = {name: getattr(self, name)[column] for name in ("median", "mean", "scale", "sides", "shift", "reach")}
-        return replace(self, **own)
+        return self.select(column)[0]
 
     @property
     def is_robust(self) -> bool:
