@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyarrow import ipc, parquet
 
 from addml.io.image_folder import SUFFIXES, kinds_of
-from addml.io.source import PARQUET_NAMES, Origin, ReadError
+from addml.io.source import DAMAGE, PARQUET_NAMES, Origin, ReadError
 from addml.io.values import numbered_names
 from addml.text import counted, did_you_mean
 
@@ -104,7 +104,7 @@ def reading(source: str, kind: str = "Parquet") -> Iterator[None]:
     """Turn Arrow's errors into a ReadError that names the source."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, *DAMAGE) as error:
         raise ReadError(
             f"{source}: is empty, or its {kind} data is damaged or cut short ({error}). Copy or write it again."
         ) from error
@@ -132,11 +132,9 @@ def read_arrays(origin: Origin, kind: str, key: str | None, asked: Collection[st
 
 
 def _arrays(stream: Any, kind: str) -> dict[str, Any]:
-    if kind == "npy":
-        return {FEATURES: np.load(stream, allow_pickle=False)}
-    if kind == "npz":
-        with np.load(stream, allow_pickle=False) as archive:
-            return dict(archive)
+    if kind != "mat":
+        loaded = np.load(stream, allow_pickle=False)
+        return dict(loaded) if kind == "npz" else {FEATURES: loaded}
     from scipy.io import loadmat
 
     return {name: array for name, array in loadmat(stream).items() if not name.startswith("__")}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import codecs
 import io
@@ -41,7 +42,14 @@ COMPRESSION_MARKS = {
 COMPRESSION_NAMES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 PACKED_NAMES = {**COMPRESSION_NAMES, ".xz": "xz", ".zip": "zip"}  # the last two are only read
 PARQUET_NAMES = (".parquet", ".pq")
+OUTPUT_FORMATS = {
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    **dict.fromkeys(PARQUET_NAMES, "parquet"),
+    **dict.fromkeys((".jsonl", ".ndjson"), "json"),
+    ".xlsx": "excel",
+}
 SAMPLE_BYTES = 1 << 18  # the start of a text, from which its encoding and dialect are detected
+DAMAGE = (OSError, EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error)  # raised by the streams of an Origin
 LARGEST_BLOCK = 1 << 30  # bytes; blocks grow to this to hold a long row
 
 
@@ -73,8 +81,14 @@ class Origin:
 
         stream = pa.BufferReader(self.content) if self.path is None else pa.OSFile(os.fsencode(self.path), "rb")
         if self.compression in ("xz", "zip"):
-            return pa.PythonFile(_Unpacked(stream, self), mode="r")
+            return pa.PythonFile(self._unpacked(stream), mode="r")
         return stream if self.compression is None else pa.CompressedInputStream(stream, self.compression)
+
+    def _unpacked(self, packed: pa.NativeFile) -> Any:
+        try:
+            return zipfile.ZipFile(packed).open(str(self.member)) if self.member else lzma.LZMAFile(packed)
+        except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unknown compression method
+            raise ReadError(f"{self.name}: {self.member} cannot be unpacked: {error}. Unpack it first.") from error
 
     def open_text(self, encoding: str, newline: str | None = None) -> io.TextIOWrapper:
         """The decoded text, with replacement characters for bytes that are not in the encoding."""
@@ -91,7 +105,7 @@ class Origin:
         try:
             with self.open() as stream:
                 return bytes(stream.read(size))
-        except OSError as error:
+        except DAMAGE as error:
             raise self.unreadable(error) from error
 
     def unreadable(self, error: BaseException) -> ReadError:
@@ -106,31 +120,6 @@ class Origin:
         """The file extension in lower case, ignoring that of the compression."""
         path = Path((self.member or self.name).lower())
         return Path(path.stem).suffix if path.suffix in PACKED_NAMES else path.suffix
-
-
-class _Unpacked(io.RawIOBase):
-    """A stream that Python decompresses; like Arrow's streams, it raises OSError for damaged data."""
-
-    def __init__(self, packed: Any, origin: Origin) -> None:
-        try:
-            is_zip = origin.compression == "zip"
-            self._stream = zipfile.ZipFile(packed).open(str(origin.member)) if is_zip else lzma.LZMAFile(packed)  # noqa: SIM115
-        except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unknown compression method
-            raise ReadError(f"{origin.name}: {origin.member} cannot be unpacked: {error}. Unpack it first.") from error
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        try:
-            return self._stream.read(size)
-        except (lzma.LZMAError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise OSError(str(error)) from error
-
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-        super().close()
 
 
 def find_origin(source: str | os.PathLike[str], part: str | None = None) -> Origin:
@@ -235,7 +224,8 @@ def shown(address: str) -> str:
 @cache
 def fetched(address: str) -> Path:
     """A local copy of a file, or of the Parquet files in a store's folder; deleted when Python exits."""
-    folder = Path(tempfile.mkdtemp(dir=_temporary().name))
+    folder = Path(tempfile.mkdtemp(prefix="addml-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     target = folder / (Path(unquote(urlsplit(address).path)).name or "download")
     try:
         if urlsplit(address).scheme.lower() in WEB:
@@ -251,11 +241,6 @@ def fetched(address: str) -> Path:
         reason = str(getattr(error, "reason", None) or error).replace(address, where)
         raise ReadError(f"{where}: cannot be downloaded: {reason}. Check the address and your access.") from None
     return target
-
-
-@cache
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="addml-")
 
 
 def _copy(stream: Any, target: Path, address: str, size: int) -> None:
