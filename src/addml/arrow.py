@@ -73,8 +73,8 @@ def as_numbers(column: pa.Array) -> np.ndarray:
     elif pa.types.is_decimal(kind) or pa.types.is_float16(kind):
         column = column.cast(pa.float64())
     elif pa.types.is_duration(kind):
-        return _numpy(column.cast(pa.int64())) / (PER_DAY[kind.unit] / 86_400)
-    return _numpy(column)
+        return np.asarray(column.cast(pa.int64())) / (PER_DAY[kind.unit] / 86_400)
+    return np.asarray(column)
 
 
 def as_days(column: pa.Array, zone: str | None) -> np.ndarray:
@@ -82,7 +82,7 @@ def as_days(column: pa.Array, zone: str | None) -> np.ndarray:
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         column = pc.local_timestamp(column.cast(pa.timestamp(kind.unit, zone or kind.tz)))
-    numbers = _numpy(column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()))
+    numbers = np.asarray(column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()))
     if pa.types.is_date32(kind):
         return numbers.astype(np.float64)
     return numbers / PER_DAY["ms" if pa.types.is_date64(kind) else kind.unit]
@@ -91,7 +91,7 @@ def as_days(column: pa.Array, zone: str | None) -> np.ndarray:
 def taken(column: pa.DictionaryArray, values: np.ndarray, gap: Any) -> np.ndarray:
     """Look up each row's entry in `values`, which has one for each dictionary value; `gap` for null."""
     found = np.append(values, np.asarray([gap], values.dtype))
-    return np.asarray(found[_numpy(column.indices.cast(pa.int64()).fill_null(len(values)))])
+    return np.asarray(found[np.asarray(column.indices.cast(pa.int64()).fill_null(len(values)))])
 
 
 def are_blank(text: pa.Array) -> np.ndarray:
@@ -102,10 +102,6 @@ def are_blank(text: pa.Array) -> np.ndarray:
 def first_of(mask: np.ndarray) -> int | None:
     """The position of the first True, or None."""
     return int(np.argmax(mask)) if mask.any() else None
-
-
-def _numpy(column: pa.Array) -> np.ndarray:
-    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 # Numbers as text ---------------------------------------------------------------------------------------------
@@ -199,20 +195,9 @@ def commonest_number_format(
     before, after = signs.dictionary[commonest].as_py().split("\n")
     formats = [NumberFormat(before, after, *marks) for marks in MARKS]
     formats = [PLAIN_NUMBERS, *formats] if decimal is None else sorted(formats, key=lambda one: one.decimal != decimal)
-    read = {one: np.asarray(are_numbers(values, one)) for one in formats}
+    read = {one: np.asarray(pc.is_valid(plain_digits(values, one))) for one in formats}
     best = max(read, key=lambda one: int(read[one] @ counts))
     return best, read[best]
-
-
-def are_numbers(column: pa.Array, style: NumberFormat) -> pa.Array:
-    """Which texts are numbers in this format; False for null."""
-    column = _with_minus(column)
-    if style == PLAIN_NUMBERS:
-        return pc.fill_null(pc.match_substring_regex(column, PLAIN), False)
-    parts = pc.extract_regex(column, PARTS)
-    known = pc.and_(pc.equal(parts.field("before"), style.before), pc.equal(parts.field("after"), style.after))
-    known = pc.and_(known, pc.match_substring_regex(parts.field("number"), style.digits))
-    return pc.fill_null(pc.if_else(pc.is_valid(parts), known, False), False)
 
 
 def parse_numbers(column: pa.Array, style: NumberFormat) -> tuple[np.ndarray, np.ndarray]:
@@ -223,25 +208,28 @@ def parse_numbers(column: pa.Array, style: NumberFormat) -> tuple[np.ndarray, np
     wrong = np.zeros(len(column), bool)
     if numbers is None:
         column = pc.if_else(are_missing(column), None, column)
-        good = are_numbers(column, style)
-        wrong = np.asarray(pc.and_(pc.is_valid(column), pc.invert(good)))
-        numbers = plain_digits(pc.if_else(good, column, None), style).cast(pa.float64())
-    return np.array(numbers.to_numpy(zero_copy_only=False), np.float64), wrong
+        digits = plain_digits(column, style)
+        wrong = np.asarray(pc.and_(pc.is_valid(column), pc.is_null(digits)))
+        numbers = digits.cast(pa.float64())
+    return np.array(numbers, np.float64), wrong
 
 
 def plain_digits(column: pa.Array, style: NumberFormat) -> pa.Array:
-    """Numbers in this format (or null), rewritten as plain digits with a decimal point."""
+    """The numbers in this format with plain digits and a decimal point; null for other texts."""
     column = _with_minus(column)
+    null, nothing = pa.scalar(None, column.type), pa.scalar("", column.type)
     if style == PLAIN_NUMBERS:
-        return column
+        return pc.if_else(pc.match_substring_regex(column, PLAIN), column, null)
     parts = pc.extract_regex(column, PARTS)
+    known = pc.and_(pc.equal(parts.field("before"), style.before), pc.equal(parts.field("after"), style.after))
+    known = pc.and_(known, pc.match_substring_regex(parts.field("number"), style.digits))
     digits = pc.utf8_ltrim(parts.field("number"), characters="+")
     if style.thousands:
         digits = pc.replace_substring(digits, style.thousands, "")
     digits = pc.replace_substring(digits, style.decimal, ".")
-    minus = pc.if_else(pc.equal(parts.field("minus"), "-"), pa.scalar("-", digits.type), pa.scalar("", digits.type))
-    signed = pc.binary_join_element_wise(minus, digits, pa.scalar("", digits.type))
-    return pc.if_else(pc.is_valid(column), pc.replace_substring(signed, "--", ""), pa.scalar(None, digits.type))
+    minus = pc.if_else(pc.equal(parts.field("minus"), "-"), pa.scalar("-", column.type), nothing)
+    signed = pc.replace_substring(pc.binary_join_element_wise(minus, digits, nothing), "--", "")
+    return pc.if_else(pc.and_(pc.is_valid(parts), known), signed, null)
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array | None:

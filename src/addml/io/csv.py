@@ -190,9 +190,7 @@ def _dates(column: pa.Array, day_first: bool) -> tuple[pa.Array | None, str | No
 
 
 def _timestamps(days: np.ndarray) -> pa.Array:
-    missing = np.isnan(days)
-    micros = np.rint(np.where(missing, 0, days) * PER_DAY["us"]).astype(np.int64)
-    return pa.array(micros, pa.int64(), mask=missing).cast(pa.timestamp("us"))
+    return pa.array(np.rint(days * PER_DAY["us"]).astype("datetime64[us]"))
 
 
 def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
@@ -223,8 +221,7 @@ def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
 def _with_points(column: pa.Array, style: NumberFormat) -> pa.Array:
     """The texts, numbers among them rewritten with a decimal point and without thousands separators."""
     text = pc.utf8_trim_whitespace(column)
-    is_number = arrow.are_numbers(text, style)
-    return pc.if_else(is_number, arrow.plain_digits(pc.if_else(is_number, text, None), style), text)
+    return pc.coalesce(arrow.plain_digits(text, style), text)
 
 
 def _refuse_others(wrong: np.ndarray, texts: pa.Array, column: int, kind: str) -> None:
