@@ -10,7 +10,7 @@ import math
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -246,7 +246,6 @@ def _any(mask: pa.Array) -> bool:
 # Dates as text ------------------------------------------------------------------------------------------------------
 READ_AT_LEAST = 0.95  # of the rows; the rest are typing errors and count as missing
 FEW_DATES = 50  # texts are enough to reject a format
-MINUTES_PER_DAY = 1440
 TIME = (
     r"(?:[T ,]+(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
     r"\s*(?P<half>[AaPp][Mm])?\s*(?P<zone>Z|UTC|[+-][01]\d(?::?[0-5]\d)?)?)?\s*$"
@@ -309,8 +308,7 @@ def date_zone(values: pa.Array, form: str) -> str | None:
     found = np.unique(offsets[~np.isnan(offsets)])
     if len(found) != 1:
         return "UTC" if len(found) else None
-    hours, minutes = divmod(round(abs(found[0]) * MINUTES_PER_DAY), 60)
-    return f"{'-' if found[0] < 0 else '+'}{hours:02}:{minutes:02}"
+    return datetime(1970, 1, 1, tzinfo=timezone(timedelta(days=found[0]))).isoformat()[-6:]  # +01:00
 
 
 def parse_dates(column: pa.Array, form: str, zone: str | None) -> np.ndarray:

@@ -205,7 +205,8 @@ def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
         style = dialect.numbers.get(name, NumberFormat(decimal=dialect.decimal))
         texts, column = batch[name], dialect.names.index(name)
         if name in dialect.loose:
-            values = _with_points(texts, style)
+            text = pc.utf8_trim_whitespace(texts)
+            values = pc.coalesce(arrow.plain_digits(text, style), text)  # numbers with a decimal point
         elif name in dialect.dates:
             days = arrow.parse_dates(texts, dialect.dates[name], None)
             _refuse_others(np.isnan(days) & ~np.asarray(texts.is_null()), texts, column, "timestamp")
@@ -216,12 +217,6 @@ def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
             values = pa.array(numbers, from_pandas=True).cast(kind)
         batch = batch.set_column(batch.schema.get_field_index(name), name, values)
     return batch
-
-
-def _with_points(column: pa.Array, style: NumberFormat) -> pa.Array:
-    """The texts, numbers among them rewritten with a decimal point and without thousands separators."""
-    text = pc.utf8_trim_whitespace(column)
-    return pc.coalesce(arrow.plain_digits(text, style), text)
 
 
 def _refuse_others(wrong: np.ndarray, texts: pa.Array, column: int, kind: str) -> None:

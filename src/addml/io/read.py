@@ -12,10 +12,11 @@ import pyarrow as pa
 
 from addml.io.binary import folder_batches, parquet_batches, read_arrays, read_arrow, read_folder, read_parquet
 from addml.io.csv import csv_batches, read_csv_table
-from addml.io.csv_dialect import CsvHints, sniff
+from addml.io.csv_dialect import sniff
 from addml.io.documents import is_address, read_excel, read_json, read_sql
 from addml.io.source import (
     PARQUET_NAMES,
+    FileOptions,
     NoRowsError,
     Origin,
     ReadError,
@@ -92,15 +93,6 @@ class Batches:
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.batches
-
-
-@dataclass(frozen=True)
-class FileOptions(CsvHints):
-    """How to read a source; None means auto-detected."""
-
-    query: str | None = None  # for a database
-    part: str | None = None  # a sheet of a workbook, an array of an array file, or a file of a zip archive
-    labels: Sequence[str] = ()  # label columns to read as well
 
 
 def read_table(source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, **known: Any) -> ReadResult:

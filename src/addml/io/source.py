@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from http.client import HTTPException
@@ -59,6 +60,23 @@ class ReadError(ValueError):
 
 class NoRowsError(ReadError):
     """A source without rows, such as the log of a quiet day."""
+
+
+@dataclass(frozen=True)
+class FileOptions:
+    """How to read a source; None means auto-detected."""
+
+    delimiter: str | None = None
+    header: bool | None = None
+    encoding: str | None = None
+    decimal: str | None = None
+    skip_rows: int | None = None  # lines above the table
+    columns: Sequence[str] | None = None  # required columns; a row with their names is the header
+    texts: Sequence[str] = ()  # columns to keep as text
+    codes: bool = True  # whether digits with leading zeros or 0x stay text
+    query: str | None = None  # for a database
+    part: str | None = None  # a sheet of a workbook, an array of an array file, or a file of a zip archive
+    labels: Sequence[str] = ()  # label columns to read as well
 
 
 @dataclass(frozen=True)
@@ -277,14 +295,12 @@ def _copy_from_store(address: str, target: Path) -> None:
     info = store.get_file_info(path)
     if info.type == fs.FileType.NotFound:
         raise ReadError(f"{shown(address)}: no such file.")
-    files = {target: info}
-    if info.type != fs.FileType.File:
-        held = store.get_file_info(fs.FileSelector(path, recursive=True))
-        parquet = [one for one in held if one.is_file and one.path.lower().endswith(PARQUET_NAMES)]
-        files = {target / os.path.relpath(one.path, path): one for one in parquet}
+    held = [info] if info.is_file else store.get_file_info(fs.FileSelector(path, recursive=True))
+    files = [one for one in held if one.is_file and (one is info or one.path.lower().endswith(PARQUET_NAMES))]
     if not files:
         raise ReadError(f"{shown(address)}: is a folder without Parquet files. Name one file.")
-    for copy, one in files.items():
+    for one in files:
+        copy = target / os.path.relpath(one.path, path)
         copy.parent.mkdir(parents=True, exist_ok=True)
         with store.open_input_stream(one.path) as stream:
             _copy(stream, copy, address, int(one.size or 0))
