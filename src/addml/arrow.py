@@ -65,14 +65,12 @@ def as_text(column: pa.Array) -> pa.Array:
 
 def as_numbers(column: pa.Array) -> np.ndarray:
     """A numeric or boolean column in NumPy, NaN for missing values."""
-    kind = column.type
-    if pa.types.is_null(kind):
-        return np.full(len(column), np.nan)
-    if pa.types.is_boolean(kind):
+    kind, types = column.type, pa.types
+    if types.is_boolean(kind):
         column = column.cast(pa.uint8())
-    elif pa.types.is_decimal(kind) or pa.types.is_float16(kind):
+    elif types.is_null(kind) or types.is_decimal(kind) or types.is_float16(kind):
         column = column.cast(pa.float64())
-    elif pa.types.is_duration(kind):
+    elif types.is_duration(kind):
         return np.asarray(column.cast(pa.int64())) / (PER_DAY[kind.unit] / 86_400)
     return np.asarray(column)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,6 +78,11 @@ def folder_dataset(origin: Origin, files: list[str] | None = None) -> tuple[data
     if partial:
         notes.append(f"{PARTIAL}: {', '.join(partial[:8])}")
     return dataset.dataset(files, schema, **how), notes
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether this is a folder, or a file named like Parquet."""
+    return path.is_dir() or path.suffix.lower() in PARQUET_NAMES
 
 
 def parquet_files(origin: Origin) -> list[str]:

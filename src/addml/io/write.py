@@ -300,17 +300,15 @@ def check_target(address: str, table: str, names: Iterable[str] = ("score",)) ->
 def _target(table: str, columns: pa.Schema) -> Any:
     import sqlalchemy as sql
 
-    types: dict[Any, Any] = {
-        pa.types.is_boolean: sql.Boolean(),
-        pa.types.is_integer: sql.BigInteger(),
-        pa.types.is_floating: sql.Double(),
-        pa.types.is_date: sql.Date(),
-        pa.types.is_time: sql.Time(),
-    }
-
     def sql_type(kind: pa.DataType) -> Any:
-        if pa.types.is_timestamp(kind):
-            return sql.DateTime(timezone=kind.tz is not None)
+        types: dict[Any, Any] = {
+            pa.types.is_boolean: sql.Boolean(),
+            pa.types.is_integer: sql.BigInteger(),
+            pa.types.is_floating: sql.Double(),
+            pa.types.is_date: sql.Date(),
+            pa.types.is_time: sql.Time(),
+            pa.types.is_timestamp: sql.DateTime(timezone=getattr(kind, "tz", None) is not None),
+        }
         return next((found for is_kind, found in types.items() if is_kind(kind)), sql.Text())
 
     schema, _, name = table.rpartition(".")
