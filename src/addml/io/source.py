@@ -17,7 +17,7 @@ import urllib.request
 import zipfile
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from http.client import HTTPException
 from importlib import import_module
@@ -85,7 +85,8 @@ class Origin:
 
     name: str
     path: Path | None = None
-    content: bytes | None = None  # set when `path` is not
+    content: bytes | None = None
+    address: str = field(default="", repr=False)  # of a database, with the password
     compression: str | None = None
     member: str | None = None  # the file to read from a zip archive
     is_chosen: bool = False  # whether the archive has other files as well
