@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from addml.io.binary import folder_batches, parquet_batches, read_arrays, read_arrow, read_folder, read_parquet
+from addml.io.binary import parquet_batches, read_arrays, read_arrow, read_parquet
 from addml.io.csv import csv_batches, read_csv_table
 from addml.io.csv_dialect import sniff
 from addml.io.documents import is_address, read_excel, read_json, read_sql
@@ -138,10 +138,7 @@ def open_batches(
         whole = _read(origin, kind, notes, options)
         pieces = conformed(whole.table.to_batches(max_chunksize=batch_rows), None, schema, batch_rows, origin.name)
         return _started(pieces, whole.notes, origin.name, rows=whole.table.num_rows)
-    if kind == "parquet":
-        batches = parquet_batches(origin, wanted, batch_rows)
-    else:
-        batches = folder_batches(origin, wanted, batch_rows, notes)
+    batches = parquet_batches(origin, wanted, batch_rows, notes)
     return _started(conformed(batches, wanted, schema, batch_rows, origin.name), notes, origin.name)
 
 
@@ -162,7 +159,7 @@ def refuse_idle(source: str, kind: str, known: Mapping[str, Any]) -> None:
 
 def format_of(origin: Origin) -> tuple[str, list[str]]:
     """The format, and a note if the file's extension does not tell it."""
-    if origin.path is not None and origin.path.is_dir():
+    if origin.is_folder:
         return "folder", []
     named = NAMED.get(origin.suffix)
     found = _by_content(origin, named)
@@ -215,8 +212,7 @@ def _read(origin: Origin, kind: str, notes: list[str], options: FileOptions) -> 
     part = None if origin.is_chosen else options.part  # it named a file of the archive
     readers: dict[str, Callable[[], tuple[pa.Table, list[str]]]] = {
         "csv": lambda: read_csv_table(origin, *sniff(origin, options), columns),
-        "parquet": lambda: read_parquet(origin, columns),
-        "folder": lambda: read_folder(origin, columns),
+        **dict.fromkeys(("parquet", "folder"), lambda: read_parquet(origin, columns)),
         "arrow": lambda: read_arrow(origin),
         "arrow stream": lambda: read_arrow(origin, is_stream=True),
         "database": lambda: read_sql(origin.address, options.query),

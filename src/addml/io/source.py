@@ -135,6 +135,10 @@ class Origin:
         return ReadError(f"{self.name}: {problem}. Copy or download the file again.")
 
     @property
+    def is_folder(self) -> bool:
+        return self.path is not None and self.path.is_dir()
+
+    @property
     def suffix(self) -> str:
         """The file extension in lower case, ignoring that of the compression."""
         path = Path((self.member or self.name).lower())
@@ -149,7 +153,7 @@ def find_origin(source: str | os.PathLike[str], part: str | None = None) -> Orig
     if isinstance(source, Origin):
         return source
     origin = _located(os.fspath(source))
-    if origin.path is not None and origin.path.is_dir():
+    if origin.is_folder:
         return origin
     head = origin.head(16)
     compression = next((kind for mark, kind in COMPRESSION_MARKS.items() if head.startswith(mark)), None)
