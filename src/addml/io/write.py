@@ -187,8 +187,10 @@ def _json(stream: pa.NativeFile, schema: pa.Schema, target: Path, changed: Count
                 finite = pc.is_finite(column)
                 changed[NOT_FINITE] += pc.sum(pc.invert(finite)).as_py() or 0
                 table = table.set_column(place, field, pc.if_else(finite, column, None))
-        for batch in table.to_batches(max_chunksize=JSON_ROWS):
-            stream.write("".join(as_json(row) + "\n" for row in batch.to_pylist()).encode())
+        for start in range(0, table.num_rows, JSON_ROWS):
+            columns = [column.to_pylist() for column in table.slice(start, JSON_ROWS).columns]
+            rows = (dict(zip(schema.names, values, strict=True)) for values in zip(*columns, strict=True))
+            stream.write("".join(as_json(row) + "\n" for row in rows).encode())
 
     return add, stream.close
 
