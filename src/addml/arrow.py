@@ -10,7 +10,7 @@ import math
 import re
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,16 +65,14 @@ def as_text(column: pa.Array) -> pa.Array:
 
 def as_numbers(column: pa.Array) -> np.ndarray:
     """A numeric or boolean column in NumPy, NaN for missing values."""
-    kind = column.type
-    if pa.types.is_null(kind):
-        return np.full(len(column), np.nan)
-    if pa.types.is_boolean(kind):
+    kind, types = column.type, pa.types
+    if types.is_boolean(kind):
         column = column.cast(pa.uint8())
-    elif pa.types.is_decimal(kind) or pa.types.is_float16(kind):
+    elif types.is_null(kind) or types.is_decimal(kind) or types.is_float16(kind):
         column = column.cast(pa.float64())
-    elif pa.types.is_duration(kind):
-        return _numpy(column.cast(pa.int64())) / (PER_DAY[kind.unit] / 86_400)
-    return _numpy(column)
+    elif types.is_duration(kind):
+        return np.asarray(column.cast(pa.int64())) / (PER_DAY[kind.unit] / 86_400)
+    return np.asarray(column)
 
 
 def as_days(column: pa.Array, zone: str | None) -> np.ndarray:
@@ -82,7 +80,7 @@ def as_days(column: pa.Array, zone: str | None) -> np.ndarray:
     kind = column.type
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         column = pc.local_timestamp(column.cast(pa.timestamp(kind.unit, zone or kind.tz)))
-    numbers = _numpy(column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()))
+    numbers = np.asarray(column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()))
     if pa.types.is_date32(kind):
         return numbers.astype(np.float64)
     return numbers / PER_DAY["ms" if pa.types.is_date64(kind) else kind.unit]
@@ -91,7 +89,7 @@ def as_days(column: pa.Array, zone: str | None) -> np.ndarray:
 def taken(column: pa.DictionaryArray, values: np.ndarray, gap: Any) -> np.ndarray:
     """Look up each row's entry in `values`, which has one for each dictionary value; `gap` for null."""
     found = np.append(values, np.asarray([gap], values.dtype))
-    return np.asarray(found[_numpy(column.indices.cast(pa.int64()).fill_null(len(values)))])
+    return np.asarray(found[np.asarray(column.indices.cast(pa.int64()).fill_null(len(values)))])
 
 
 def are_blank(text: pa.Array) -> np.ndarray:
@@ -102,10 +100,6 @@ def are_blank(text: pa.Array) -> np.ndarray:
 def first_of(mask: np.ndarray) -> int | None:
     """The position of the first True, or None."""
     return int(np.argmax(mask)) if mask.any() else None
-
-
-def _numpy(column: pa.Array) -> np.ndarray:
-    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 # Numbers as text ---------------------------------------------------------------------------------------------
@@ -199,20 +193,9 @@ def commonest_number_format(
     before, after = signs.dictionary[commonest].as_py().split("\n")
     formats = [NumberFormat(before, after, *marks) for marks in MARKS]
     formats = [PLAIN_NUMBERS, *formats] if decimal is None else sorted(formats, key=lambda one: one.decimal != decimal)
-    read = {one: np.asarray(are_numbers(values, one)) for one in formats}
+    read = {one: np.asarray(pc.is_valid(plain_digits(values, one))) for one in formats}
     best = max(read, key=lambda one: int(read[one] @ counts))
     return best, read[best]
-
-
-def are_numbers(column: pa.Array, style: NumberFormat) -> pa.Array:
-    """Which texts are numbers in this format; False for null."""
-    column = _with_minus(column)
-    if style == PLAIN_NUMBERS:
-        return pc.fill_null(pc.match_substring_regex(column, PLAIN), False)
-    parts = pc.extract_regex(column, PARTS)
-    known = pc.and_(pc.equal(parts.field("before"), style.before), pc.equal(parts.field("after"), style.after))
-    known = pc.and_(known, pc.match_substring_regex(parts.field("number"), style.digits))
-    return pc.fill_null(pc.if_else(pc.is_valid(parts), known, False), False)
 
 
 def parse_numbers(column: pa.Array, style: NumberFormat) -> tuple[np.ndarray, np.ndarray]:
@@ -223,25 +206,28 @@ def parse_numbers(column: pa.Array, style: NumberFormat) -> tuple[np.ndarray, np
     wrong = np.zeros(len(column), bool)
     if numbers is None:
         column = pc.if_else(are_missing(column), None, column)
-        good = are_numbers(column, style)
-        wrong = np.asarray(pc.and_(pc.is_valid(column), pc.invert(good)))
-        numbers = plain_digits(pc.if_else(good, column, None), style).cast(pa.float64())
-    return np.array(numbers.to_numpy(zero_copy_only=False), np.float64), wrong
+        digits = plain_digits(column, style)
+        wrong = np.asarray(pc.and_(pc.is_valid(column), pc.is_null(digits)))
+        numbers = digits.cast(pa.float64())
+    return np.array(numbers, np.float64), wrong
 
 
 def plain_digits(column: pa.Array, style: NumberFormat) -> pa.Array:
-    """Numbers in this format (or null), rewritten as plain digits with a decimal point."""
+    """The numbers in this format with plain digits and a decimal point; null for other texts."""
     column = _with_minus(column)
+    null, nothing = pa.scalar(None, column.type), pa.scalar("", column.type)
     if style == PLAIN_NUMBERS:
-        return column
+        return pc.if_else(pc.match_substring_regex(column, PLAIN), column, null)
     parts = pc.extract_regex(column, PARTS)
+    known = pc.and_(pc.equal(parts.field("before"), style.before), pc.equal(parts.field("after"), style.after))
+    known = pc.and_(known, pc.match_substring_regex(parts.field("number"), style.digits))
     digits = pc.utf8_ltrim(parts.field("number"), characters="+")
     if style.thousands:
         digits = pc.replace_substring(digits, style.thousands, "")
     digits = pc.replace_substring(digits, style.decimal, ".")
-    minus = pc.if_else(pc.equal(parts.field("minus"), "-"), pa.scalar("-", digits.type), pa.scalar("", digits.type))
-    signed = pc.binary_join_element_wise(minus, digits, pa.scalar("", digits.type))
-    return pc.if_else(pc.is_valid(column), pc.replace_substring(signed, "--", ""), pa.scalar(None, digits.type))
+    minus = pc.if_else(pc.equal(parts.field("minus"), "-"), pa.scalar("-", column.type), nothing)
+    signed = pc.replace_substring(pc.binary_join_element_wise(minus, digits, nothing), "--", "")
+    return pc.if_else(pc.and_(pc.is_valid(parts), known), signed, null)
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
@@ -258,7 +244,6 @@ def _any(mask: pa.Array) -> bool:
 # Dates as text ------------------------------------------------------------------------------------------------------
 READ_AT_LEAST = 0.95  # of the rows; the rest are typing errors and count as missing
 FEW_DATES = 50  # texts are enough to reject a format
-MINUTES_PER_DAY = 1440
 TIME = (
     r"(?:[T ,]+(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
     r"\s*(?P<half>[AaPp][Mm])?\s*(?P<zone>Z|UTC|[+-][01]\d(?::?[0-5]\d)?)?)?\s*$"
@@ -321,8 +306,7 @@ def date_zone(values: pa.Array, form: str) -> str | None:
     found = np.unique(offsets[~np.isnan(offsets)])
     if len(found) != 1:
         return "UTC" if len(found) else None
-    hours, minutes = divmod(round(abs(found[0]) * MINUTES_PER_DAY), 60)
-    return f"{'-' if found[0] < 0 else '+'}{hours:02}:{minutes:02}"
+    return datetime(1970, 1, 1, tzinfo=timezone(timedelta(days=found[0]))).isoformat()[-6:]  # +01:00
 
 
 def parse_dates(column: pa.Array, form: str, zone: str | None) -> np.ndarray:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from addml import __version__
 from addml.errors import USAGE, AddmlError
 from addml.findings import Findings, versions
-from addml.io.source import PACKED_NAMES, STANDARD_INPUT, STREAMS, is_special
+from addml.io.source import COMPRESSION_NAMES, OUTPUT_FORMATS, PACKED_NAMES, STANDARD_INPUT, STREAMS, is_special
 from addml.pipeline.options import Options
 from addml.text import without_password
 
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
 STDOUT = 1  # file descriptor
 FOLDERS = ("figures", "maps", "model")
 FILE_NAMES = {"scored": "scored table", "record": "run record"}  # for people; the others keep their names
-TABLES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson", ".xlsx")
-ENDINGS = (".gz", ".zst", ".bz2", ".lz4", *TABLES, ".html", ".htm", ".md", ".scored", ".report", ".model")
+ENDINGS = (*COMPRESSION_NAMES, *OUTPUT_FORMATS, ".html", ".htm", ".md", ".scored", ".report", ".model")
 
 
 @dataclass(frozen=True)

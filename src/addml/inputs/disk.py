@@ -22,7 +22,7 @@ from addml.arrow import is_text, plain
 from addml.inputs.table import Columns
 from addml.io.binary import PARTIAL, READ_AHEAD, folder_dataset, parquet_files, readable, reading
 from addml.io.read import format_of
-from addml.io.source import ReadError, find_origin
+from addml.io.source import PARQUET_NAMES, ReadError, find_origin
 from addml.io.values import conformed, shaped
 from addml.learning.group import Group
 from addml.preprocessing.categories import MOST_LEVELS, BooleanColumn, CategoryColumn
@@ -167,7 +167,7 @@ def is_part(path: str | os.PathLike[str], table: str | os.PathLike[str] | Source
     if isinstance(table, Source):
         return Path(os.path.expanduser(path)).resolve() in {Path(name).resolve() for name in table.files}
     given, whole = (Path(os.path.expanduser(one)).resolve() for one in (path, table))
-    inside = whole.is_dir() and given.is_relative_to(whole) and given.suffix.lower() in (".parquet", ".pq")
+    inside = whole.is_dir() and given.is_relative_to(whole) and given.suffix.lower() in PARQUET_NAMES
     return given == whole or inside
 
 

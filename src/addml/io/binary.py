@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 from pyarrow import ipc, parquet
 
 from addml.io.image_folder import SUFFIXES, kinds_of
-from addml.io.source import PARQUET_NAMES, Origin, ReadError
+from addml.io.source import DAMAGE, PARQUET_NAMES, Origin, ReadError
 from addml.io.values import numbered_names
 from addml.text import counted, did_you_mean
 
@@ -23,35 +24,33 @@ PARTIAL = "columns that some files do not have, read as missing values there"
 
 
 def read_parquet(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
-    with reading(origin.name), origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
-        return file.read(columns=readable(columns, file.schema_arrow.names)), []
+    """A Parquet file, or those of a folder as one table; subfolders named year=2024 become columns."""
+    with reading(origin.name):
+        if origin.is_folder:
+            found, notes = folder_dataset(origin)
+            return found.to_table(columns=readable(columns, found.schema.names)), notes
+        with origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
+            return file.read(columns=readable(columns, file.schema_arrow.names)), []
 
 
-def parquet_batches(origin: Origin, columns: Sequence[str] | None, rows: int) -> Iterator[pa.RecordBatch]:
-    with reading(origin.name), origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
-        yield from file.iter_batches(rows, columns=readable(columns, file.schema_arrow.names))
+def parquet_batches(
+    origin: Origin, columns: Sequence[str] | None, rows: int, notes: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """As `read_parquet`, at most `rows` rows at a time."""
+    with reading(origin.name):
+        if origin.is_folder:
+            found, more = folder_dataset(origin)
+            notes.extend(more)
+            yield from found.to_batches(columns=readable(columns, found.schema.names), batch_size=rows, **READ_AHEAD)
+            return
+        with origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
+            yield from file.iter_batches(rows, columns=readable(columns, file.schema_arrow.names))
 
 
 def read_arrow(origin: Origin, is_stream: bool = False) -> tuple[pa.Table, list[str]]:
     """The table of an Arrow (Feather 2) file, or of a stream."""
     with reading(origin.name, "Arrow"), origin.open_seekable() as stream:
         return (ipc.open_stream if is_stream else ipc.open_file)(stream).read_all(), []
-
-
-def read_folder(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
-    """The Parquet files of a folder as one table; subfolders named year=2024 become columns."""
-    found, notes = folder_dataset(origin)
-    with reading(origin.name):
-        return found.to_table(columns=readable(columns, found.schema.names)), notes
-
-
-def folder_batches(
-    origin: Origin, columns: Sequence[str] | None, rows: int, notes: list[str]
-) -> Iterator[pa.RecordBatch]:
-    found, more = folder_dataset(origin)
-    notes.extend(more)
-    with reading(origin.name):
-        yield from found.to_batches(columns=readable(columns, found.schema.names), batch_size=rows, **READ_AHEAD)
 
 
 def folder_dataset(origin: Origin, files: list[str] | None = None) -> tuple[dataset.Dataset, list[str]]:
@@ -79,6 +78,11 @@ def folder_dataset(origin: Origin, files: list[str] | None = None) -> tuple[data
     return dataset.dataset(files, schema, **how), notes
 
 
+def is_parquet(path: Path) -> bool:
+    """Whether this is a folder, or a file named like Parquet."""
+    return path.is_dir() or path.suffix.lower() in PARQUET_NAMES
+
+
 def parquet_files(origin: Origin) -> list[str]:
     """The Parquet files of a folder and its subfolders."""
     assert origin.path is not None
@@ -104,10 +108,9 @@ def reading(source: str, kind: str = "Parquet") -> Iterator[None]:
     """Turn Arrow's errors into a ReadError that names the source."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
-        raise ReadError(
-            f"{source}: is empty, or its {kind} data is damaged or cut short ({error}). Copy or write it again."
-        ) from error
+    except (pa.ArrowException, *DAMAGE) as error:
+        problem = f"is empty, or its {kind} data is damaged or cut short ({error})"
+        raise ReadError(f"{source}: {problem}. Copy or write it again.") from error
 
 
 # Arrays: X becomes the columns x0, x1, ... -----------------------------------------------------------------------
@@ -132,11 +135,9 @@ def read_arrays(origin: Origin, kind: str, key: str | None, asked: Collection[st
 
 
 def _arrays(stream: Any, kind: str) -> dict[str, Any]:
-    if kind == "npy":
-        return {FEATURES: np.load(stream, allow_pickle=False)}
-    if kind == "npz":
-        with np.load(stream, allow_pickle=False) as archive:
-            return dict(archive)
+    if kind != "mat":
+        loaded = np.load(stream, allow_pickle=False)
+        return dict(loaded) if kind == "npz" else {FEATURES: loaded}
     from scipy.io import loadmat
 
     return {name: array for name, array in loadmat(stream).items() if not name.startswith("__")}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import io
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from pyarrow import csv
 from addml import arrow
 from addml.arrow import DAY_FIRST, MISSING_MARKERS, MONTH_FIRST, PER_DAY, NumberFormat, first_of
 from addml.io.csv_dialect import CsvRow, Dialect, csv_rows
-from addml.io.source import LARGEST_BLOCK, SAMPLE_BYTES, Origin, ReadError
+from addml.io.source import DAMAGE, LARGEST_BLOCK, SAMPLE_BYTES, Origin, ReadError
 from addml.io.values import check_columns
 from addml.text import counted, listed, shortened
 
@@ -40,7 +40,7 @@ def read_csv_table(
                 table = csv.read_csv(stream, *_options(dialect))
             _refuse_binary(table)
             break
-        except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
+        except (pa.ArrowInvalid, UnicodeDecodeError, *DAMAGE) as error:
             dialect = _amended(origin, dialect, error, notes)
     _check_last_row(origin, dialect, table)
     missing = {name: table[name].null_count for name in table.column_names if table[name].null_count}
@@ -74,7 +74,7 @@ def csv_batches(
                 if rest.num_rows:
                     yield rest
             return
-        except (pa.ArrowInvalid, UnicodeDecodeError, OSError) as error:
+        except (pa.ArrowInvalid, UnicodeDecodeError, *DAMAGE) as error:
             slip = CONVERSION.search(str(error))
             if found is not None and slip is not None and slip[2] in NOT_TEXT:
                 found.append(dialect.names[int(slip[1])])
@@ -190,9 +190,7 @@ def _dates(column: pa.Array, day_first: bool) -> tuple[pa.Array | None, str | No
 
 
 def _timestamps(days: np.ndarray) -> pa.Array:
-    missing = np.isnan(days)
-    micros = np.rint(np.where(missing, 0, days) * PER_DAY["us"]).astype(np.int64)
-    return pa.array(micros, pa.int64(), mask=missing).cast(pa.timestamp("us"))
+    return pa.array(np.rint(days * PER_DAY["us"]).astype("datetime64[us]"))
 
 
 def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
@@ -207,7 +205,8 @@ def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
         style = dialect.numbers.get(name, NumberFormat(decimal=dialect.decimal))
         texts, column = batch[name], dialect.names.index(name)
         if name in dialect.loose:
-            values = _with_points(texts, style)
+            text = pc.utf8_trim_whitespace(texts)
+            values = pc.coalesce(arrow.plain_digits(text, style), text)  # numbers with a decimal point
         elif name in dialect.dates:
             days = arrow.parse_dates(texts, dialect.dates[name], None)
             _refuse_others(np.isnan(days) & ~np.asarray(texts.is_null()), texts, column, "timestamp")
@@ -218,13 +217,6 @@ def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
             values = pa.array(numbers, from_pandas=True).cast(kind)
         batch = batch.set_column(batch.schema.get_field_index(name), name, values)
     return batch
-
-
-def _with_points(column: pa.Array, style: NumberFormat) -> pa.Array:
-    """The texts, numbers among them rewritten with a decimal point and without thousands separators."""
-    text = pc.utf8_trim_whitespace(column)
-    is_number = arrow.are_numbers(text, style)
-    return pc.if_else(is_number, arrow.plain_digits(pc.if_else(is_number, text, None), style), text)
 
 
 def _refuse_others(wrong: np.ndarray, texts: pa.Array, column: int, kind: str) -> None:
@@ -241,7 +233,7 @@ SENTINEL = "a line after the last"
 
 def explained(origin: Origin, dialect: Dialect, error: Exception) -> ReadError:
     """The error to raise instead of Arrow's, with line and remedy."""
-    if isinstance(error, OSError):
+    if isinstance(error, DAMAGE):
         return origin.unreadable(error)
     try:
         if isinstance(error, UnicodeDecodeError) or "invalid UTF8" in str(error):
@@ -251,18 +243,17 @@ def explained(origin: Origin, dialect: Dialect, error: Exception) -> ReadError:
         if (conversion := CONVERSION.search(str(error))) is not None:
             return _unconvertible(origin, dialect, conversion)
         return _ragged(origin, dialect) or ReadError(f"{origin.name}: {error}")
-    except OSError as damage:
+    except DAMAGE as damage:
         return origin.unreadable(damage)
 
 
 def unclosed_quote(origin: Origin, dialect: Dialect) -> ReadError | None:
     """The error for a quote that is never closed, or None."""
-    with _text(origin, dialect) as stream:
-        last = deque(csv_rows(chain(stream, [SENTINEL]), dialect.format), maxlen=1)[0]
+    last = deque(_body(origin, dialect, after=[SENTINEL]), maxlen=1)[0]
     if last.cells == [SENTINEL]:
         return None
     return ReadError(
-        f"{origin.name}, line {last.first + dialect.skip_lines}: a quote ({dialect.format.quote}) is opened and "
+        f"{origin.name}, line {last.first}: a quote ({dialect.format.quote}) is opened and "
         "never closed, so the rest of the file would be one cell. Close it, or double it if it is part of the text."
     )
 
@@ -306,15 +297,9 @@ def _undecodable(origin: Origin, dialect: Dialect) -> ReadError:
     return ReadError(f"{origin.name}: is not {dialect.encoding} throughout. Set the file's encoding.")
 
 
-def _body(origin: Origin, dialect: Dialect) -> Iterator[CsvRow]:
-    with _text(origin, dialect) as stream:
-        for row in csv_rows(stream, dialect.format):
+def _body(origin: Origin, dialect: Dialect, after: Iterable[str] = ()) -> Iterator[CsvRow]:
+    """The rows below the header, and those of the lines in `after`."""
+    with origin.open_text(dialect.encoding, newline="") as stream:
+        lines = islice(stream, dialect.skip_lines, None)
+        for row in csv_rows(chain(lines, after), dialect.format):
             yield row._replace(first=row.first + dialect.skip_lines)
-
-
-def _text(origin: Origin, dialect: Dialect) -> io.TextIOWrapper:
-    """The text below the header."""
-    stream = origin.open_text(dialect.encoding, newline="")
-    for _ in range(dialect.skip_lines):
-        stream.readline()
-    return stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import NamedTuple
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from addml import arrow
 from addml.arrow import DAY_FIRST, MONTH_FIRST, NumberFormat
-from addml.io.source import LARGEST_BLOCK, SAMPLE_BYTES, NoRowsError, Origin, ReadError, decoded
+from addml.io.source import LARGEST_BLOCK, SAMPLE_BYTES, FileOptions, NoRowsError, Origin, ReadError, decoded
 from addml.io.values import (
     AGREEMENT,
     DATE_LIKE,
@@ -48,20 +48,6 @@ POINT_NUMBER = re.compile(r"[+-]?(\d+|\d{1,3}(,\d{3})+)\.\d+([eE][+-]?\d+)?")
 EITHER_NUMBER = re.compile(r"[+-]?[1-9]\d{0,2}[.,]\d{3}")  # 1,234 is either about one or over a thousand
 HEXADECIMAL = re.compile(r"0[xX][0-9a-fA-F]+")  # Arrow reads these as integers, and only these
 ZONED_DATE = re.compile(r"\d{4}-\d{2}-\d{2}[ T].*(?:Z|[+-]\d{2}(?::?\d{2})?)")
-
-
-@dataclass(frozen=True)
-class CsvHints:
-    """How to read a CSV; None means auto-detected."""
-
-    delimiter: str | None = None
-    header: bool | None = None
-    encoding: str | None = None
-    decimal: str | None = None
-    skip_rows: int | None = None  # lines above the table
-    columns: Sequence[str] | None = None  # required columns; a row with their names is the header
-    texts: Sequence[str] = ()  # columns to keep as text
-    codes: bool = True  # whether digits with leading zeros or 0x stay text
 
 
 @dataclass(frozen=True)
@@ -100,7 +86,7 @@ class Dialect:
     schema: pa.Schema | None = None  # the types to read; columns outside it are text
 
 
-def sniff(origin: Origin, hints: CsvHints) -> tuple[Dialect, list[str]]:
+def sniff(origin: Origin, hints: FileOptions) -> tuple[Dialect, list[str]]:
     """The dialect of a CSV, and notes on it."""
     sample, whole = _sample(origin)
     text, encoding, encoding_name = decoded(sample, origin.name, hints.encoding)
@@ -144,7 +130,7 @@ def _sample(origin: Origin) -> tuple[bytes, bool]:
     return raw, len(raw) < size
 
 
-def _find_table(rows: list[list[str]], hints: CsvHints) -> tuple[int, bool]:
+def _find_table(rows: list[list[str]], hints: FileOptions) -> tuple[int, bool]:
     """The number of rows above the table, and whether it has a header."""
     places = range(1 if hints.skip_rows is not None else min(len(rows), MOST_ABOVE))
     wanted = set(hints.columns or ())
@@ -274,7 +260,7 @@ def _table_width(rows: list[list[str]], delimiter: str) -> tuple[int, int]:
 
 
 # Cells ------------------------------------------------------------------------------------------------------
-def _with_cells(dialect: Dialect, rows: list[list[str]], hints: CsvHints) -> tuple[Dialect, list[str]]:
+def _with_cells(dialect: Dialect, rows: list[list[str]], hints: FileOptions) -> tuple[Dialect, list[str]]:
     """Complete the dialect by decimal mark, codes, and the numbers and dates that Arrow reads as text."""
     columns = {name: filled_cells(cells) for name, cells in zip(dialect.names, zip(*rows, strict=True), strict=False)}
     cells = [cell for own in columns.values() for cell in own]

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyarrow import json as arrow_json
 
 from addml.io.source import (
+    DAMAGE,
     LARGEST_BLOCK,
     SAMPLE_BYTES,
     NoRowsError,
@@ -41,7 +42,7 @@ def read_json(origin: Origin, encoding: str | None) -> tuple[pa.Table, list[str]
     try:
         document = _document(origin, codec)
         table, notes = _table_of_lines(origin, codec) if document is None else _table_of(document, origin.name)
-    except OSError as error:
+    except DAMAGE as error:
         raise origin.unreadable(error) from error
     return table, [f"encoding: {label}", *notes]
 

@@ -10,7 +10,7 @@ import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, NamedTuple, TypeVar
 
@@ -46,14 +46,6 @@ class Pictures:
     folder: Path | None = None  # None for an archive or one file
 
 
-class Shape(NamedTuple):
-    """The shape that all images are converted to."""
-
-    channels: int
-    height: int
-    width: int
-
-
 class Head(NamedTuple):
     """The properties of an image file, known before its pixels are read."""
 
@@ -63,11 +55,6 @@ class Head(NamedTuple):
     deep: bool
     is_float: bool  # floating-point numbers, of unknown range
     transparent: bool
-
-    @property
-    def name(self) -> str:
-        """The file name as valid text, even if its bytes are not."""
-        return _legible(self.file)
 
 
 def read_images(
@@ -107,7 +94,7 @@ def look_at(
         raise ImageError(f"{path}: holds no image files ({', '.join(SUFFIXES)}); name a folder of images.")
     broken = list[str]()
     known = [head for _, head in _readable(files, lambda file: _head(path, file), broken)]
-    kinds = {one.is_float: one.name for one in known}
+    kinds = {one.is_float: _legible(one.file) for one in known}
     if len(kinds) > 1:  # floating-point images may range from 0 to 1 or from -1000 to 1000
         raise ImageError(
             f"{path}: {kinds[True]} has floating-point pixels, {kinds[False]} 8-bit or 16-bit ones, and their scales "
@@ -118,7 +105,7 @@ def look_at(
         only = next(iter(own)) if len(own) == 1 else (largest + 1, 0)
         sides = only if max(only) <= largest else (largest, largest)
     found = channels or max((one.channels for one in known), default=1)
-    return Heads(path, tuple(known), tuple(broken), Shape(found, *sides))
+    return Heads(path, tuple(known), tuple(broken), (found, *sides), any(one.deep for one in known))
 
 
 @dataclass(frozen=True)
@@ -128,12 +115,8 @@ class Heads:
     folder: Path
     known: tuple[Head, ...]
     broken: tuple[str, ...]  # unreadable files, each with the reason
-    shape: Shape
-
-    @cached_property
-    def deep(self) -> bool:
-        """Whether some image has more than 8 bits."""
-        return any(one.deep for one in self.known)
+    shape: tuple[int, int, int]  # channels, height and width
+    deep: bool  # whether some image has more than 8 bits
 
     def read(self, skip_broken: bool) -> Pictures:
         """Read the pixels."""
@@ -152,7 +135,7 @@ class Heads:
         left_out = [f"unreadable files left out: {listed(broken)} (--skip-unreadable)"] if broken else []
         notes = (*left_out, *_ignored(self.folder), *self._changes())
         folder = self.folder if self.folder.is_dir() else None
-        names, sizes = tuple(one.name for one in read), tuple(one.size for one in read)
+        names, sizes = tuple(_legible(one.file) for one in read), tuple(one.size for one in read)
         return Pictures(names, images[: len(read)], notes, sizes, folder)
 
     def _changes(self) -> list[str]:
@@ -177,7 +160,7 @@ def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
             f"{path}: has {one.size[0]} x {one.size[1]} pixels (height x width), its image {size[0]} x {size[1]}; "
             "both must have the same size."
         )
-    return np.asarray(_pixels(path.parent, one, Shape(1, *size), deep=True)[0] > 0)
+    return np.asarray(_pixels(path.parent, one, (1, *size), deep=True)[0] > 0)
 
 
 # Files ------------------------------------------------------------------------------------------------------
@@ -236,6 +219,7 @@ def _is_zip(path: str | os.PathLike[str]) -> bool:
 
 
 def _legible(name: str) -> str:
+    """The file name as valid text, even if its bytes are not."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
@@ -274,19 +258,19 @@ def _head(folder: Path, name: str) -> Head:
         return Head(name, size, 1 if mode in GREY else 3, mode in DEEP, mode == "F", image.has_transparency_data)
 
 
-def _pixels(folder: Path, one: Head, shape: Shape, deep: bool) -> np.ndarray:
+def _pixels(folder: Path, one: Head, shape: tuple[int, int, int], deep: bool) -> np.ndarray:
     """An image (channels, height, width) in uint8, or in float32 from 0 to 255 if `deep`."""
-    pillow = _pillow()
+    pillow, (channels, *size) = _pillow(), shape
     with pillow.Image.open(_content(folder, one.file)) as image:
         image.load()
-        flat = _opaque(pillow.ImageOps.exif_transpose(image), one, "L" if shape.channels == 1 else "RGB")
-    if flat.size != (shape.width, shape.height):
-        flat = flat.resize((shape.width, shape.height), pillow.Image.Resampling.BILINEAR, reducing_gap=3.0)
+        flat = _opaque(pillow.ImageOps.exif_transpose(image), one, "L" if channels == 1 else "RGB")
+    if flat.size != tuple(size[::-1]):
+        flat = flat.resize(size[::-1], pillow.Image.Resampling.BILINEAR, reducing_gap=3.0)
     pixels = np.asarray(flat)
     if one.deep and not np.isfinite(pixels).all():
         raise ValueError("holds NaN or infinity")
     layers = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
-    layers = np.repeat(layers, shape.channels, axis=0) if len(layers) < shape.channels else layers
+    layers = np.repeat(layers, channels, axis=0) if len(layers) < channels else layers
     return np.ascontiguousarray(layers, np.float32 if deep else np.uint8)
 
 

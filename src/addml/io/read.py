@@ -10,12 +10,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from addml.io.binary import folder_batches, parquet_batches, read_arrays, read_arrow, read_folder, read_parquet
+from addml.io.binary import parquet_batches, read_arrays, read_arrow, read_parquet
 from addml.io.csv import csv_batches, read_csv_table
-from addml.io.csv_dialect import CsvHints, sniff
+from addml.io.csv_dialect import sniff
 from addml.io.documents import is_address, read_excel, read_json, read_sql
 from addml.io.source import (
     PARQUET_NAMES,
+    FileOptions,
     NoRowsError,
     Origin,
     ReadError,
@@ -94,15 +95,6 @@ class Batches:
         return self.batches
 
 
-@dataclass(frozen=True)
-class FileOptions(CsvHints):
-    """How to read a source; None means auto-detected."""
-
-    query: str | None = None  # for a database
-    part: str | None = None  # a sheet of a workbook, an array of an array file, or a file of a zip archive
-    labels: Sequence[str] = ()  # label columns to read as well
-
-
 def read_table(source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, **known: Any) -> ReadResult:
     """Read a file, a Parquet folder, standard input ('-') or a database address with a `query`.
 
@@ -111,8 +103,6 @@ def read_table(source: str | os.PathLike[str], *, columns: Sequence[str] | None 
     must not learn from them.
     """
     options = FileOptions(columns=columns, **known)
-    if is_address(os.fspath(source)):
-        return _from_database(os.fspath(source), options)
     return _read(*_locate(source, options), options)
 
 
@@ -135,9 +125,6 @@ def open_batches(
     """
     wanted = schema.names if columns is None and schema is not None else columns
     options = FileOptions(columns=wanted, **known)
-    if is_address(os.fspath(source)):
-        whole = _from_database(os.fspath(source), options)
-        return _in_batches(whole, schema, batch_rows, without_password(os.fspath(source)))
     origin, kind, notes = _locate(source, options)
     if kind == "csv":
         dialect, more = sniff(origin, options)
@@ -148,11 +135,10 @@ def open_batches(
         conforming = conformed(batches, wanted, None, batch_rows, origin.name)  # csv_batches has applied the schema
         return _started(conforming, notes, origin.name, loose=found)
     if kind not in STREAMED:
-        return _in_batches(_read(origin, kind, notes, options), schema, batch_rows, origin.name)
-    if kind == "parquet":
-        batches = parquet_batches(origin, wanted, batch_rows)
-    else:
-        batches = folder_batches(origin, wanted, batch_rows, notes)
+        whole = _read(origin, kind, notes, options)
+        pieces = conformed(whole.table.to_batches(max_chunksize=batch_rows), None, schema, batch_rows, origin.name)
+        return _started(pieces, whole.notes, origin.name, rows=whole.table.num_rows)
+    batches = parquet_batches(origin, wanted, batch_rows, notes)
     return _started(conformed(batches, wanted, schema, batch_rows, origin.name), notes, origin.name)
 
 
@@ -173,7 +159,7 @@ def refuse_idle(source: str, kind: str, known: Mapping[str, Any]) -> None:
 
 def format_of(origin: Origin) -> tuple[str, list[str]]:
     """The format, and a note if the file's extension does not tell it."""
-    if origin.path is not None and origin.path.is_dir():
+    if origin.is_folder:
         return "folder", []
     named = NAMED.get(origin.suffix)
     found = _by_content(origin, named)
@@ -208,7 +194,10 @@ def _by_content(origin: Origin, named: str | None) -> str:
 
 def _locate(source: str | os.PathLike[str], options: FileOptions) -> tuple[Origin, str, list[str]]:
     """The source's bytes, their format and notes."""
-    name = without_password(str(source))
+    name = without_password(os.fspath(source))
+    if is_address(os.fspath(source)):
+        refuse_idle(name.split("://")[0] + " database", "database", vars(options))
+        return Origin(name, address=os.fspath(source)), "database", []
     if options.query is not None:
         raise ReadError(f"{name}: is a file. A query is only for databases (sqlite:///shop.db).")
     origin = find_origin(source, options.part)
@@ -218,21 +207,15 @@ def _locate(source: str | os.PathLike[str], options: FileOptions) -> tuple[Origi
     return origin, kind, notes + ([f"compression: {origin.compression}{member}"] if origin.compression else [])
 
 
-def _from_database(address: str, options: FileOptions) -> ReadResult:
-    name = address.split("://")[0] + " database"
-    refuse_idle(name, "database", vars(options))
-    return _result(*read_sql(address, options.query), options.columns, name)
-
-
 def _read(origin: Origin, kind: str, notes: list[str], options: FileOptions) -> ReadResult:
     columns, asked = options.columns, {*options.labels, *(options.columns or ())}
     part = None if origin.is_chosen else options.part  # it named a file of the archive
     readers: dict[str, Callable[[], tuple[pa.Table, list[str]]]] = {
         "csv": lambda: read_csv_table(origin, *sniff(origin, options), columns),
-        "parquet": lambda: read_parquet(origin, columns),
-        "folder": lambda: read_folder(origin, columns),
+        **dict.fromkeys(("parquet", "folder"), lambda: read_parquet(origin, columns)),
         "arrow": lambda: read_arrow(origin),
         "arrow stream": lambda: read_arrow(origin, is_stream=True),
+        "database": lambda: read_sql(origin.address, options.query),
         "json": lambda: read_json(origin, options.encoding),
         "excel": lambda: read_excel(origin, part, options.header, options.skip_rows),
         **dict.fromkeys(("npz", "npy", "mat"), lambda: read_arrays(origin, kind, part, asked)),
@@ -247,11 +230,6 @@ def _result(table: pa.Table, notes: list[str], columns: Sequence[str] | None, so
     if not table.num_rows or not table.num_columns:
         raise NoRowsError(f"{source}: holds no rows ({size}).")
     return ReadResult(table, [*notes, *changed, f"read: {size}"])
-
-
-def _in_batches(whole: ReadResult, schema: pa.Schema | None, rows: int, source: str) -> Batches:
-    batches = conformed(whole.table.to_batches(max_chunksize=rows), None, schema, rows, source)
-    return _started(batches, whole.notes, source, rows=whole.table.num_rows)
 
 
 def _started(batches: Iterator[pa.RecordBatch], notes: list[str], source: str, **known: Any) -> Batches:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import base64
 import codecs
 import io
@@ -15,7 +16,8 @@ import urllib.error
 import urllib.request
 import zipfile
 import zlib
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
 from http.client import HTTPException
 from importlib import import_module
@@ -41,7 +43,14 @@ COMPRESSION_MARKS = {
 COMPRESSION_NAMES = {".gz": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 PACKED_NAMES = {**COMPRESSION_NAMES, ".xz": "xz", ".zip": "zip"}  # the last two are only read
 PARQUET_NAMES = (".parquet", ".pq")
+OUTPUT_FORMATS = {
+    **dict.fromkeys((".csv", ".tsv"), "csv"),
+    **dict.fromkeys(PARQUET_NAMES, "parquet"),
+    **dict.fromkeys((".jsonl", ".ndjson"), "json"),
+    ".xlsx": "excel",
+}
 SAMPLE_BYTES = 1 << 18  # the start of a text, from which its encoding and dialect are detected
+DAMAGE = (OSError, EOFError, lzma.LZMAError, zipfile.BadZipFile, zlib.error)  # raised by the streams of an Origin
 LARGEST_BLOCK = 1 << 30  # bytes; blocks grow to this to hold a long row
 
 
@@ -54,12 +63,30 @@ class NoRowsError(ReadError):
 
 
 @dataclass(frozen=True)
+class FileOptions:
+    """How to read a source; None means auto-detected."""
+
+    delimiter: str | None = None
+    header: bool | None = None
+    encoding: str | None = None
+    decimal: str | None = None
+    skip_rows: int | None = None  # lines above the table
+    columns: Sequence[str] | None = None  # required columns; a row with their names is the header
+    texts: Sequence[str] = ()  # columns to keep as text
+    codes: bool = True  # whether digits with leading zeros or 0x stay text
+    query: str | None = None  # for a database
+    part: str | None = None  # a sheet of a workbook, an array of an array file, or a file of a zip archive
+    labels: Sequence[str] = ()  # label columns to read as well
+
+
+@dataclass(frozen=True)
 class Origin:
     """Named bytes that can be opened several times."""
 
     name: str
     path: Path | None = None
-    content: bytes | None = None  # set when `path` is not
+    content: bytes | None = None
+    address: str = field(default="", repr=False)  # of a database, with the password
     compression: str | None = None
     member: str | None = None  # the file to read from a zip archive
     is_chosen: bool = False  # whether the archive has other files as well
@@ -73,8 +100,14 @@ class Origin:
 
         stream = pa.BufferReader(self.content) if self.path is None else pa.OSFile(os.fsencode(self.path), "rb")
         if self.compression in ("xz", "zip"):
-            return pa.PythonFile(_Unpacked(stream, self), mode="r")
+            return pa.PythonFile(self._unpacked(stream), mode="r")
         return stream if self.compression is None else pa.CompressedInputStream(stream, self.compression)
+
+    def _unpacked(self, packed: pa.NativeFile) -> Any:
+        try:
+            return zipfile.ZipFile(packed).open(str(self.member)) if self.member else lzma.LZMAFile(packed)
+        except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unknown compression method
+            raise ReadError(f"{self.name}: {self.member} cannot be unpacked: {error}. Unpack it first.") from error
 
     def open_text(self, encoding: str, newline: str | None = None) -> io.TextIOWrapper:
         """The decoded text, with replacement characters for bytes that are not in the encoding."""
@@ -91,7 +124,7 @@ class Origin:
         try:
             with self.open() as stream:
                 return bytes(stream.read(size))
-        except OSError as error:
+        except DAMAGE as error:
             raise self.unreadable(error) from error
 
     def unreadable(self, error: BaseException) -> ReadError:
@@ -102,35 +135,14 @@ class Origin:
         return ReadError(f"{self.name}: {problem}. Copy or download the file again.")
 
     @property
+    def is_folder(self) -> bool:
+        return self.path is not None and self.path.is_dir()
+
+    @property
     def suffix(self) -> str:
         """The file extension in lower case, ignoring that of the compression."""
         path = Path((self.member or self.name).lower())
         return Path(path.stem).suffix if path.suffix in PACKED_NAMES else path.suffix
-
-
-class _Unpacked(io.RawIOBase):
-    """A stream that Python decompresses; like Arrow's streams, it raises OSError for damaged data."""
-
-    def __init__(self, packed: Any, origin: Origin) -> None:
-        try:
-            is_zip = origin.compression == "zip"
-            self._stream = zipfile.ZipFile(packed).open(str(origin.member)) if is_zip else lzma.LZMAFile(packed)  # noqa: SIM115
-        except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unknown compression method
-            raise ReadError(f"{origin.name}: {origin.member} cannot be unpacked: {error}. Unpack it first.") from error
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        try:
-            return self._stream.read(size)
-        except (lzma.LZMAError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-            raise OSError(str(error)) from error
-
-    def close(self) -> None:
-        if not self.closed:
-            self._stream.close()
-        super().close()
 
 
 def find_origin(source: str | os.PathLike[str], part: str | None = None) -> Origin:
@@ -141,7 +153,7 @@ def find_origin(source: str | os.PathLike[str], part: str | None = None) -> Orig
     if isinstance(source, Origin):
         return source
     origin = _located(os.fspath(source))
-    if origin.path is not None and origin.path.is_dir():
+    if origin.is_folder:
         return origin
     head = origin.head(16)
     compression = next((kind for mark, kind in COMPRESSION_MARKS.items() if head.startswith(mark)), None)
@@ -235,7 +247,8 @@ def shown(address: str) -> str:
 @cache
 def fetched(address: str) -> Path:
     """A local copy of a file, or of the Parquet files in a store's folder; deleted when Python exits."""
-    folder = Path(tempfile.mkdtemp(dir=_temporary().name))
+    folder = Path(tempfile.mkdtemp(prefix="addml-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     target = folder / (Path(unquote(urlsplit(address).path)).name or "download")
     try:
         if urlsplit(address).scheme.lower() in WEB:
@@ -251,11 +264,6 @@ def fetched(address: str) -> Path:
         reason = str(getattr(error, "reason", None) or error).replace(address, where)
         raise ReadError(f"{where}: cannot be downloaded: {reason}. Check the address and your access.") from None
     return target
-
-
-@cache
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="addml-")
 
 
 def _copy(stream: Any, target: Path, address: str, size: int) -> None:
@@ -292,14 +300,12 @@ def _copy_from_store(address: str, target: Path) -> None:
     info = store.get_file_info(path)
     if info.type == fs.FileType.NotFound:
         raise ReadError(f"{shown(address)}: no such file.")
-    files = {target: info}
-    if info.type != fs.FileType.File:
-        held = store.get_file_info(fs.FileSelector(path, recursive=True))
-        parquet = [one for one in held if one.is_file and one.path.lower().endswith(PARQUET_NAMES)]
-        files = {target / os.path.relpath(one.path, path): one for one in parquet}
+    held = [info] if info.is_file else store.get_file_info(fs.FileSelector(path, recursive=True))
+    files = [one for one in held if one.is_file and (one is info or one.path.lower().endswith(PARQUET_NAMES))]
     if not files:
         raise ReadError(f"{shown(address)}: is a folder without Parquet files. Name one file.")
-    for copy, one in files.items():
+    for one in files:
+        copy = target / os.path.relpath(one.path, path)
         copy.parent.mkdir(parents=True, exist_ok=True)
         with store.open_input_stream(one.path) as stream:
             _copy(stream, copy, address, int(one.size or 0))

@@ -78,8 +78,7 @@ def shaped(table: pa.Table, columns: Sequence[str] | None, source: str) -> tuple
         notes.append(f"nested columns, flattened to name.part: {', '.join(nested[:8])}")
         table = table.flatten()
     names, renamed = unique_names(table.column_names)
-    if names != table.column_names:
-        table = table.rename_columns(names)
+    table = table.rename_columns(names)
     if (chosen := check_columns(columns, names, source)) is not None:
         table = table.select(chosen)
     return pa.table([plain_chunks(column) for column in table.columns], names=table.column_names), notes + renamed

@@ -8,7 +8,7 @@ import os
 import secrets
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -21,15 +21,9 @@ import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from addml.io.documents import SHEET_ROWS, as_json, database, disposed
-from addml.io.source import COMPRESSION_NAMES, PARQUET_NAMES, STREAMS, is_special, library
+from addml.io.source import COMPRESSION_NAMES, OUTPUT_FORMATS, STREAMS, is_special, library
 from addml.text import listed, visible, without_password
 
-FORMATS = {
-    **dict.fromkeys((".csv", ".tsv"), "csv"),
-    **dict.fromkeys(PARQUET_NAMES, "parquet"),
-    **dict.fromkeys((".jsonl", ".ndjson"), "json"),
-    ".xlsx": "excel",
-}
 JSON_ROWS = 10_000
 GUARDED = "text cells that start like a formula, now with a leading apostrophe"
 NOT_FINITE = "infinite and NaN values, written as null"
@@ -74,7 +68,7 @@ def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[Tab
         opened: list[Any] = [stream if compression is None else pa.CompressedOutputStream(stream, compression)]
         try:
             with naming(target):
-                opened.insert(0, WRITERS[kind](opened[0], schema, target))
+                opened.insert(0, TableWriter(kind, opened[0], schema, target))
             yield opened[0]
             with naming(target):
                 opened[0].close()
@@ -91,11 +85,11 @@ def table_format(target: Path) -> tuple[str, str | None]:
     suffix, compression = target.suffix.lower(), COMPRESSION_NAMES.get(target.suffix.lower())
     if compression:
         suffix = Path(target.stem).suffix.lower()
-    if suffix not in FORMATS and not is_special(target):
-        raise WriteError(f"{target}: the name must end in {', '.join(FORMATS)} (or .csv.gz, .csv.zst).")
-    if FORMATS.get(suffix) in ("parquet", "excel") and compression:
+    if suffix not in OUTPUT_FORMATS and not is_special(target):
+        raise WriteError(f"{target}: the name must end in {', '.join(OUTPUT_FORMATS)} (or .csv.gz, .csv.zst).")
+    if OUTPUT_FORMATS.get(suffix) in ("parquet", "excel") and compression:
         raise WriteError(f"{target}: a {suffix} file is already compressed. Leave out {target.suffix}.")
-    return FORMATS.get(suffix, "csv"), compression
+    return OUTPUT_FORMATS.get(suffix, "csv"), compression
 
 
 def _real(path: Path) -> Path:
@@ -154,10 +148,9 @@ def naming(target: Path) -> Iterator[None]:
 class TableWriter:
     """Writes a table to `target` in one format, piece by piece."""
 
-    def __init__(self, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
-        self._stream, self._schema, self._target = stream, schema, target
-        self._changed = Counter[str]()
-        self._writer = self._begin()
+    def __init__(self, kind: str, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
+        self._target, self._changed = target, Counter[str]()
+        self._add, self.close = WRITERS[kind](stream, schema, target, self._changed)
 
     def write(self, piece: pa.Table | pa.RecordBatch) -> None:
         """Add rows, of the schema that the writer was opened with."""
@@ -169,36 +162,67 @@ class TableWriter:
         """What was changed so far to fit the format."""
         return [f"{what}: {count:,}" for what, count in self._changed.items() if count]
 
-    def close(self) -> None:
-        """Write what is still buffered."""
-        self._writer.close()
 
-    def _begin(self) -> Any:
-        return self._stream
-
-    def _add(self, table: pa.Table) -> None:
-        self._writer.write_table(table)
-
-    def _guarded(self, table: pa.Table) -> pa.Table:
-        """The table in types that CSV has, with no text or name that a spreadsheet would run as a formula."""
-        columns = [_plain(column) for column in table.columns]
-        for position, column in enumerate(columns):
-            if pa.types.is_string(column.type):
-                columns[position], count = _neutralised(column)
-                self._changed[GUARDED] += count
-        return pa.table(columns, names=_neutralised(pa.array(table.column_names, pa.string()))[0].to_pylist())
+Writer = tuple[Callable[[pa.Table], None], Callable[[], None]]  # adds a piece; ends the file
 
 
-class CsvWriter(TableWriter):
-    """CSV without cells that a spreadsheet would run as a formula."""
+def _csv(stream: pa.NativeFile, schema: pa.Schema, target: Path, changed: Counter[str]) -> Writer:
+    schema = _guarded(schema.empty_table(), changed).schema
+    options = csv.WriteOptions(delimiter="\t" if ".tsv" in target.suffixes else ",")
+    writer = csv.CSVWriter(stream, schema, write_options=options)
+    return lambda table: writer.write_table(_guarded(table, changed).cast(schema)), writer.close
 
-    def _begin(self) -> csv.CSVWriter:
-        options = csv.WriteOptions(delimiter="\t" if ".tsv" in self._target.suffixes else ",")
-        self._schema = self._guarded(self._schema.empty_table()).schema
-        return csv.CSVWriter(self._stream, self._schema, write_options=options)
 
-    def _add(self, table: pa.Table) -> None:
-        self._writer.write_table(self._guarded(table).cast(self._schema))
+def _parquet(stream: pa.NativeFile, schema: pa.Schema, target: Path, changed: Counter[str]) -> Writer:
+    writer = parquet.ParquetWriter(stream, schema, compression="zstd")
+    return writer.write_table, writer.close
+
+
+def _json(stream: pa.NativeFile, schema: pa.Schema, target: Path, changed: Counter[str]) -> Writer:
+    """One JSON object a line."""
+
+    def add(table: pa.Table) -> None:
+        for place, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
+            if pa.types.is_floating(field.type):
+                finite = pc.is_finite(column)
+                changed[NOT_FINITE] += pc.sum(pc.invert(finite)).as_py() or 0
+                table = table.set_column(place, field, pc.if_else(finite, column, None))
+        for start in range(0, table.num_rows, JSON_ROWS):
+            columns = [column.to_pylist() for column in table.slice(start, JSON_ROWS).columns]
+            rows = (dict(zip(schema.names, values, strict=True)) for values in zip(*columns, strict=True))
+            stream.write("".join(as_json(row) + "\n" for row in rows).encode())
+
+    return add, stream.close
+
+
+def _excel(stream: pa.NativeFile, schema: pa.Schema, target: Path, changed: Counter[str]) -> Writer:
+    """A workbook with one sheet."""
+    book = library("openpyxl", "excel", f"{target}: Excel").Workbook(write_only=True)
+    sheet, left = book.create_sheet("scored"), SHEET_ROWS - 1
+    sheet.append(_guarded(schema.empty_table(), changed).column_names)
+
+    def add(table: pa.Table) -> None:
+        nonlocal left
+        left -= table.num_rows
+        if left < 0:
+            raise WriteError(f"{target}: a sheet holds at most {SHEET_ROWS - 1:,} rows. Write .csv or .parquet.")
+        for values in zip(*(column.to_pylist() for column in _guarded(table, changed).columns), strict=True):
+            sheet.append(list(map(_excel_value, values)))
+
+    return add, lambda: book.save(stream)
+
+
+WRITERS = {"csv": _csv, "parquet": _parquet, "json": _json, "excel": _excel}
+
+
+def _guarded(table: pa.Table, changed: Counter[str]) -> pa.Table:
+    """The table in types that CSV has, with no text or name that a spreadsheet would run as a formula."""
+    columns = [_plain(column) for column in table.columns]
+    for position, column in enumerate(columns):
+        if pa.types.is_string(column.type):
+            columns[position], formulas = _neutralised(column)
+            changed[GUARDED] += formulas
+    return pa.table(columns, names=_neutralised(pa.array(table.column_names, pa.string()))[0].to_pylist())
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -225,51 +249,6 @@ def _neutralised(text: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.Chunke
     return pc.if_else(found, pc.binary_join_element_wise("'", text, ""), text), count
 
 
-class ParquetWriter(TableWriter):
-    """Parquet, compressed with zstd."""
-
-    def _begin(self) -> parquet.ParquetWriter:
-        return parquet.ParquetWriter(self._stream, self._schema, compression="zstd")
-
-
-class JsonWriter(TableWriter):
-    """One JSON object a line."""
-
-    def _add(self, table: pa.Table) -> None:
-        for start in range(0, table.num_rows, JSON_ROWS):
-            columns = [self._values(column) for column in table.slice(start, JSON_ROWS).columns]
-            rows = (dict(zip(self._schema.names, values, strict=True)) for values in zip(*columns, strict=True))
-            self._writer.write("".join(as_json(row) + "\n" for row in rows).encode())
-
-    def _values(self, column: pa.ChunkedArray) -> list[Any]:
-        if pa.types.is_floating(column.type):
-            finite = pc.is_finite(column)
-            self._changed[NOT_FINITE] += pc.sum(pc.invert(finite)).as_py() or 0
-            column = pc.if_else(finite, column, None)
-        return list(column.to_pylist())
-
-
-class ExcelWriter(TableWriter):
-    """A workbook with one sheet, without cells that are formulas."""
-
-    def _begin(self) -> Any:
-        openpyxl = library("openpyxl", "excel", f"{self._target}: Excel")
-        self._left, self._book = SHEET_ROWS - 1, openpyxl.Workbook(write_only=True)
-        sheet = self._book.create_sheet("scored")
-        sheet.append(self._guarded(self._schema.empty_table()).column_names)
-        return sheet
-
-    def _add(self, table: pa.Table) -> None:
-        self._left -= table.num_rows
-        if self._left < 0:
-            raise WriteError(f"{self._target}: a sheet holds at most {SHEET_ROWS - 1:,} rows. Write .csv or .parquet.")
-        for values in zip(*(column.to_pylist() for column in self._guarded(table).columns), strict=True):
-            self._writer.append(list(map(_excel_value, values)))
-
-    def close(self) -> None:
-        self._book.save(self._stream)
-
-
 def _excel_value(value: Any) -> Any:
     """The value as Excel can hold it: no time zone, control characters, NaN or infinity."""
     if isinstance(value, float):
@@ -277,9 +256,6 @@ def _excel_value(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.replace(tzinfo=None)
     return value if value is None or isinstance(value, int | date | time | Decimal) else visible(str(value))
-
-
-WRITERS = {"csv": CsvWriter, "parquet": ParquetWriter, "json": JsonWriter, "excel": ExcelWriter}
 
 
 # Scores back into a database ---------------------------------------------------------------------------------
@@ -326,17 +302,15 @@ def check_target(address: str, table: str, names: Iterable[str] = ("score",)) ->
 def _target(table: str, columns: pa.Schema) -> Any:
     import sqlalchemy as sql
 
-    types: dict[Any, Any] = {
-        pa.types.is_boolean: sql.Boolean(),
-        pa.types.is_integer: sql.BigInteger(),
-        pa.types.is_floating: sql.Double(),
-        pa.types.is_date: sql.Date(),
-        pa.types.is_time: sql.Time(),
-    }
-
     def sql_type(kind: pa.DataType) -> Any:
-        if pa.types.is_timestamp(kind):
-            return sql.DateTime(timezone=kind.tz is not None)
+        types: dict[Any, Any] = {
+            pa.types.is_boolean: sql.Boolean(),
+            pa.types.is_integer: sql.BigInteger(),
+            pa.types.is_floating: sql.Double(),
+            pa.types.is_date: sql.Date(),
+            pa.types.is_time: sql.Time(),
+            pa.types.is_timestamp: sql.DateTime(timezone=getattr(kind, "tz", None) is not None),
+        }
         return next((found for is_kind, found in types.items() if is_kind(kind)), sql.Text())
 
     schema, _, name = table.rpartition(".")

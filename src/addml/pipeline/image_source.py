@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import os
 import warnings
 from collections import Counter
@@ -88,9 +89,9 @@ class ImageSource:
     def _read(self, heads: Heads, progress: Progress, remedy: str, copies: int = 1) -> Pictures:
         """Read the images if memory has room for `copies` of their pixels."""
         file, rows, shape, free = self.options.file, len(heads.known), heads.shape, free_memory()
-        size = copies * (4 if heads.deep else 1) * rows * shape.channels * shape.height * shape.width
+        size = copies * (4 if heads.deep else 1) * rows * math.prod(shape)
         if size > free:
-            images = f"{counted(rows, 'image')} of {shape.height} x {shape.width} pixels"
+            images = f"{counted(rows, 'image')} of {shape[1]} x {shape[2]} pixels"
             needed = f"about {figure(size / 1e9, 2)} GB of memory, but only {figure(free / 1e9, 2)} GB are free"
             raise AddmlError(f"{file}: {images} need {needed}; {remedy}.", file=file)
         with progress.stage(f"Reading {file}", None):

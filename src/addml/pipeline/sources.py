@@ -19,6 +19,7 @@ from addml import parameters
 from addml.arrow import PLAIN_NUMBERS
 from addml.errors import AddmlError
 from addml.inputs.disk import LEAST_STREAMED, Source, open_source
+from addml.io.binary import is_parquet
 from addml.io.documents import is_address
 from addml.io.image_folder import is_image_folder
 from addml.io.read import STREAMED, Batches, csv_columns, format_of, open_batches, read_table, refuse_idle
@@ -173,8 +174,7 @@ def on_disk_source(options: Options, command: str = "detect") -> Source | None:
     path = Path(os.path.expanduser(options.file))
     if is_image_folder(path):
         return None
-    is_parquet = path.is_dir() or path.suffix.lower() in (".parquet", ".pq")
-    if not options.all_rows or is_address(options.file) or not is_parquet:
+    if not options.all_rows or is_address(options.file) or not is_parquet(path):
         unused = ("memory", "scratch", "engine") if command == "fit" else ("memory",)  # detect scores into scratch
         for name in unused:
             if getattr(options, name) is not None:
@@ -288,7 +288,7 @@ def expected_rows(file: str, known: int | None = None) -> int | None:
     if known is not None or is_address(file):
         return known
     try:
-        if path.is_dir() or path.suffix.lower() in (".parquet", ".pq"):
+        if is_parquet(path):
             return len(open_source(path))
         origin = find_origin(path)
         if origin.path is None or origin.compression is not None:
@@ -304,8 +304,8 @@ def is_large(file: str) -> bool:
     """Whether a table may not fit into memory."""
     path = fetched(file) if is_remote(file) else Path(os.path.expanduser(file))
     parts = [part for part in path.rglob("*") if part.is_file()] if path.is_dir() else [path] if path.is_file() else []
-    packed = (*PACKED_NAMES, ".parquet", ".pq")
-    sizes = (part.stat().st_size * (PACKED if part.suffix.lower() in packed else 1) for part in parts)
+    packed = {part for part in parts if part.suffix.lower() in PACKED_NAMES or is_parquet(part)}
+    sizes = (part.stat().st_size * (PACKED if part in packed else 1) for part in parts)
     return ROOM * sum(sizes) > free_memory()
 
 

@@ -27,7 +27,7 @@ from addml import model_file
 from addml.errors import AddmlError
 from addml.io.documents import SHEET_ROWS
 from addml.io.image_folder import is_image_folder
-from addml.io.source import find_origin
+from addml.io.source import DAMAGE, find_origin
 from addml.io.write import write_pieces
 from addml.pipeline import run
 from addml.pipeline.options import Options, check, parse
@@ -105,9 +105,12 @@ def _unpacked_size(path: Path, most: int) -> int:
     """Bytes after decompression, counted to a little over `most`; 0 if the file is not compressed."""
     origin, size = None if is_image_folder(path) else find_origin(path), 0
     if origin is not None and origin.compression is not None:
-        with origin.open() as stream:
-            while size <= most and (piece := stream.read(PIECE)):
-                size += len(piece)
+        try:
+            with origin.open() as stream:
+                while size <= most and (piece := stream.read(PIECE)):
+                    size += len(piece)
+        except DAMAGE as error:
+            raise origin.unreadable(error) from error
     elif zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             size = sum(one.file_size for one in archive.infolist())  # zipfile reads no more than that
