@@ -10,7 +10,7 @@ import numpy as np
 from addml import parameters
 from addml.distances import count_of
 from addml.encoders import ACTIVATIONS
-from addml.encoders.autoencoder import AutoencoderNetwork
+from addml.encoders.mlp import AutoencoderNetwork
 from addml.inputs import MemoryRows
 from addml.learning.learner import ReconstructionLearner
 from addml.learning.losses import CenterCloseness

@@ -102,7 +102,6 @@ def first_of(mask: np.ndarray) -> int | None:
     return int(np.argmax(mask)) if mask.any() else None
 
 
-# Numbers as text ---------------------------------------------------------------------------------------------
 MISSING_MARKERS = (
     *("", "NA", "N/A", "n/a", "na", "NaN", "nan", "-NaN", "-nan", "NULL", "null", "None", "?", "-"),
     *("#N/A", "#N/A N/A", "#NA", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NAME?"),
@@ -241,7 +240,6 @@ def _any(mask: pa.Array) -> bool:
     return bool(pc.any(mask, min_count=0).as_py())
 
 
-# Dates as text ------------------------------------------------------------------------------------------------------
 READ_AT_LEAST = 0.95  # of the rows; the rest are typing errors and count as missing
 FEW_DATES = 50  # texts are enough to reject a format
 TIME = (

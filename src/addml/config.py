@@ -300,9 +300,6 @@ def usual_part(name: str, value: Any) -> Any:
     return KINDS[name][value]() if isinstance(value, str) and value in KINDS.get(name, {}) else value
 
 
-# Settings as JSON -------------------------------------------------------------------------------------------
-
-
 def _named(value: Any) -> Any:
     """The value as JSON; an object becomes the name of its class."""
     if isinstance(value, Part):

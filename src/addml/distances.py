@@ -38,9 +38,6 @@ def count_of(ratio: float, n: int, least: int = 1) -> int:
     return min(n, max(least, math.ceil(ratio * n - 1e-9)))
 
 
-# Cut-offs ---------------------------------------------------------------------------------------------------
-
-
 def smallest(values: Array, ks: Sequence[int]) -> Array:
     """The ks[e]-th smallest value of each row e of values (E, n)."""
     if not isinstance(values, np.ndarray):

@@ -38,9 +38,6 @@ class AddmlError(ValueError):
         return cls(**document)
 
 
-# Warnings ---------------------------------------------------------------------------------------------------
-
-
 class DroppedColumnsWarning(UserWarning):
     """Dropped columns and unreadable values, which the commands report in their own words."""
 

@@ -132,9 +132,6 @@ def _shared_config(fits: Sequence[Fit]) -> Config:
     return first
 
 
-# Prepare ----------------------------------------------------------------------------------------------------
-
-
 def _prepare(one: Fit, device: str, storage: Storage, saved: Checkpoint, group: Group) -> Job:
     """Turn X into features, and check that a checkpoint belongs to them."""
     config, X = one.config, one.X
@@ -227,9 +224,6 @@ def _with_margin(learner: MetricLearner, rows: Rows, members: list[Member]) -> C
     _, scores = learner.row_scores(rows, ids, [ids.shape[1]] * len(members))
     margin = 2 * float(to_numpy(scores).mean())
     return replace(learner.loss, margin=margin) if margin > 0 else learner.loss
-
-
-# Finish -----------------------------------------------------------------------------------------------------
 
 
 def _finish(job: Job, learner: MetricLearner, state: TrainingState, best: Array, device: str) -> Model:

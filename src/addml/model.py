@@ -64,8 +64,6 @@ class Model:
     settings: dict[str, Any] = field(default_factory=dict)  # the detector's, as JSON values
     version: str = __version__
 
-    # Decisions ----------------------------------------------------------------------------------------------
-
     @property
     def threshold(self) -> float:
         """Scores above it are flagged."""
@@ -112,8 +110,6 @@ class Model:
             raise ValueError("which rows were kept is not remembered for a table of over a million rows")
         return np.unpackbits(self.kept, axis=-1, count=len(self.training.values)).astype(bool)
 
-    # Properties ---------------------------------------------------------------------------------------------
-
     # the columns of a table that it was trained on, and those that name the group of a row
     used = property(lambda self: [] if self.columns is None else self.columns.used)
     by = property(lambda self: () if self.vectorizer.groups is None else self.vectorizer.groups.by)
@@ -129,8 +125,6 @@ class Model:
     @property
     def form(self) -> Form | None:
         return self.vectorizer.form
-
-    # Scores -------------------------------------------------------------------------------------------------
 
     def prepare(self, X: Any) -> np.ndarray:
         """The features (n, d) of the rows of X, an array or a table as in training."""

@@ -42,9 +42,6 @@ class ModelFileError(ValueError):
     """A model folder that cannot be used; the message names the file, the problem and the remedy."""
 
 
-# A model ----------------------------------------------------------------------------------------------------
-
-
 def save(model: Model, path: str | os.PathLike[str]) -> None:
     """Save a model in the folder `path`, whole or not at all."""
     if not os.fspath(path):
@@ -184,9 +181,6 @@ def _check(model: Model, arrays: dict[str, np.ndarray]) -> None:
     divisors += [getattr(model.scale, name) for name in ("unit", "deviation", "floor") if hasattr(model.scale, name)]
     if min(array.min(initial=1) for array in divisors) <= 0 or features.knee[0] < 0:
         raise ValueError("a deviation or a weight is out of range")
-
-
-# A folder ---------------------------------------------------------------------------------------------------
 
 
 def write(path: str | os.PathLike[str], meta: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:

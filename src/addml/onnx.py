@@ -128,9 +128,6 @@ class Graph:
         return helper.make_graph(self.nodes, name, first, last, self.constants)
 
 
-# Stages -----------------------------------------------------------------------------------------------------
-
-
 def _table_score(g: Graph, X: str, model: Model) -> str:
     """Scores (n,) of X (n, d), stage by stage as in `Model.scores`."""
     assert isinstance(model.encoder, MLPNetwork)

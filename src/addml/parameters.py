@@ -78,9 +78,6 @@ def to_json(value: Any) -> Any:
     raise TypeError(f"{value!r} has no JSON form")
 
 
-# Checks -----------------------------------------------------------------------------------------------------
-
-
 def check_one_of(name: str, value: Any, allowed: Collection[str]) -> None:
     if not isinstance(value, str) or value not in allowed:
         raise ValueError(f"{name}={value!r} is not known; use one of {', '.join(map(repr, allowed))}")

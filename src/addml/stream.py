@@ -163,8 +163,6 @@ class Stream:
             scores = model.neutral_scores(scores[:, None], np.ones(1, bool))[:, 0]
         return float(model.divided(model.combine(scores[:, None]), self._group)[0])
 
-    # Saved streams ------------------------------------------------------------------------------------------
-
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state of the stream as a folder of JSON and safetensors files, for `restore`."""
         model_file.write(path, {"stream": self._origin}, self._state)

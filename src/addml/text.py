@@ -48,8 +48,6 @@ def json_value(value: Any) -> Any:
     return value if value is None or isinstance(value, str | int | bool) else str(value)
 
 
-# Numbers and values for people to read ----------------------------------------------------------------------
-
 MAX_LENGTH = 160  # characters of a value, a name or a sentence
 MISSING = "missing"
 PASSWORD = re.compile(r"(://[^\s:/@]*):\S*@")  # up to the last @: a password may contain / and @

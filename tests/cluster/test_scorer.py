@@ -15,8 +15,9 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
+from addml import cluster
 from addml.cli.commands import app
-from addml.cluster import BatchScorer, parts, ray_fit, scorer
+from addml.cluster import BatchScorer, parts, ray_fit
 from addml.cluster.parts import plan, score_folder
 from addml.errors import AddmlError
 from addml.progress import Progress
@@ -250,11 +251,11 @@ def test_scores_of_another_run_are_not_mixed(rows, saved, tmp_path, here):
 
 
 def test_the_model_is_loaded_once_per_process(rows, saved):
-    scorer._loaded.cache_clear()
+    cluster._loaded.cache_clear()
     own = BatchScorer.of(saved[0])
     for batch in parquet.read_table(rows).to_batches(max_chunksize=500):
         own(batch)
-    assert scorer._loaded.cache_info().misses == 1
+    assert cluster._loaded.cache_info().misses == 1
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from addml.encoders.autoencoder import AutoencoderNetwork
+from addml.encoders.mlp import AutoencoderNetwork
 from addml.inputs import MemoryRows
 from addml.learning.losses import Batch, CenterCloseness
 from addml.pipeline import rivals

@@ -1,5 +1,117 @@
-"""Distributed computing: a batch scorer for any engine, and fits and scores on Ray clusters (docs/cluster.md)."""
+"""Distributed computing: a batch scorer for any engine, and fits and scores on Ray clusters (docs/cluster.md).
 
-from addml.cluster.scorer import BatchScorer
+A scorer sends only a path and a hash; each process loads the model once.
+"""
 
-__all__ = ["BatchScorer"]
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from addml import __version__, model_file
+from addml.compute import blas_threads
+from addml.errors import AddmlError
+from addml.explain import reason_texts
+from addml.inputs.frame import as_table
+from addml.model import Model
+from addml.pipeline.batches import BATCH_ROWS, features_of, reasons_for, scores_of
+from addml.pipeline.sources import names_beside
+
+ADDED = ("score", "is_anomaly", "p_value", "reasons")
+
+
+@dataclass(frozen=True)
+class BatchScorer:
+    """Adds score, decision, p-value and reasons to batches of rows, bit-identical to `addml score`.
+
+    Holds the path of a saved model and its hash. Engines copy the scorer to their processes, where another version of
+    addml or another model is refused.
+    """
+
+    path: str
+    digest: str
+    reasons: int = 0  # maximum per flagged row
+    threshold: float | None = None  # default: the model's
+    columns: tuple[str, ...] | None = None  # columns to keep; default: all
+    threads: int = 1
+    device: str = "cpu"  # scores are bit-identical on the CPU only
+    version: str = __version__
+
+    @classmethod
+    def of(cls, path: str | os.PathLike[str], **settings: Any) -> BatchScorer:
+        """A scorer with a saved table model. Every process must find the model under this path."""
+        path = os.path.abspath(os.path.expanduser(path))
+        scorer = cls(path, model_file.digest(path), **settings)
+        scorer.model  # fail here rather than in the cluster  # noqa: B018
+        return scorer
+
+    @property
+    def model(self) -> Model:
+        """The model, checked against the hash and loaded once per process."""
+        check_version(self.version)
+        return _loaded(self.path, self.digest)
+
+    def __call__(self, batch: Any) -> Any:
+        """Append the results to a batch of Arrow, pandas or polars. Rows keep their order."""
+        import narwhals as nw
+
+        if isinstance(batch, pa.RecordBatch):
+            whole = self(pa.Table.from_batches([batch]))
+            return pa.record_batch([column.combine_chunks() for column in whole.columns], schema=whole.schema)
+        frame = nw.from_native(batch, eager_only=True)
+        results = nw.from_arrow(self._results(as_table(batch)), backend=frame.implementation)
+        kept = list(frame.columns if self.columns is None else self.columns)
+        if not kept:
+            return results.to_native()
+        names = dict(zip(kept, names_beside(kept, ADDED), strict=True))
+        return frame.select(kept).rename(names).with_columns(*results.iter_columns()).to_native()
+
+    def stream(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Score an iterator of record batches, as Spark's mapInArrow needs."""
+        yield from map(self, batches)
+
+    def _results(self, table: pa.Table) -> pa.Table:
+        model, scores, texts = self.model, [np.empty(0)], list[str | None]()
+        threshold = model.threshold if self.threshold is None else self.threshold
+        for batch in table.combine_chunks().to_batches(BATCH_ROWS):
+            with blas_threads(self.threads):
+                features = features_of(model, batch, 0)
+                found = scores_of(model, batch, features, self.device)
+                flagged = np.flatnonzero(found > threshold)
+                words = reason_texts(reasons_for(model, batch.take(flagged), features[flagged], self.reasons))
+            reasons = np.full(len(found), None)
+            reasons[flagged] = [text or None for text in words.to_pylist()]
+            scores.append(found)
+            texts += reasons.tolist()
+        score = np.concatenate(scores)
+        columns = {"score": score, "is_anomaly": score > threshold, "p_value": model.training.p_values(score)}
+        return pa.table(columns | ({"reasons": pa.array(texts, pa.string())} if self.reasons else {}))
+
+
+def check_version(sender: str) -> None:
+    """Refuse work sent by another version of addml."""
+    if sender != __version__:
+        raise AddmlError(
+            f"this process runs addml {__version__}, the sender {sender}; install the same version on all machines."
+        )
+
+
+@lru_cache(maxsize=8)
+def _loaded(path: str, digest: str) -> Model:
+    try:
+        found = model_file.digest(path)
+    except OSError as error:
+        remedy = "every machine needs the model under this path"
+        raise AddmlError(f"{path}: cannot be read ({error.strerror}); {remedy}.") from None
+    if found != digest:
+        raise AddmlError(f"{path}: differs from the sender's model; copy the same model to all machines.")
+    model = model_file.load(path)
+    if model.columns is None or model.form is not None:
+        raise AddmlError(f"{path}: is not a model of a table with named columns; fit one with addml fit.")
+    return model

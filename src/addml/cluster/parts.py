@@ -20,8 +20,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import dataset, parquet
 
+from addml.cluster import BatchScorer
 from addml.cluster.ray_fit import connected
-from addml.cluster.scorer import BatchScorer
 from addml.errors import AddmlError
 from addml.inputs.disk import Source
 from addml.io.binary import folder_dataset, parquet_files

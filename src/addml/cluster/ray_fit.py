@@ -13,7 +13,7 @@ from typing import Any
 
 from addml import __version__, model_file
 from addml.checkpoint import Storage
-from addml.cluster.scorer import check_version
+from addml.cluster import check_version
 from addml.compute import max_threads
 from addml.config import Config, settings_from_json, settings_to_json
 from addml.errors import AddmlError

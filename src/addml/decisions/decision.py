@@ -269,9 +269,6 @@ def probability_curve(ordered: np.ndarray, compressed: bool) -> tuple[np.ndarray
     return scores, 1 - np.concatenate([q[chosen], behind])
 
 
-# Thresholds -------------------------------------------------------------------------------------------------
-
-
 def quantile_threshold(scores: np.ndarray, contamination: float) -> float:
     """tau, above which the given share of the scores lies; fewer if scores tie at tau."""
     return float(np.quantile(scores, 1 - contamination))

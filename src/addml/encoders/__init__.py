@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 
-from addml.encoders.autoencoder import Autoencoder, AutoencoderNetwork
 from addml.encoders.base import ACTIVATIONS, Encoder, Network
 from addml.encoders.conv import Conv, ConvNetwork
-from addml.encoders.mlp import MLP, MLPNetwork
+from addml.encoders.mlp import MLP, Autoencoder, AutoencoderNetwork, MLPNetwork
 from addml.encoders.module import ModuleNetwork
 from addml.encoders.pretrained import Pretrained, PretrainedNetwork
 from addml.encoders.recurrent import Recurrent, RecurrentNetwork

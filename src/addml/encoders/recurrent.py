@@ -152,8 +152,6 @@ class RecurrentNetwork(FlatNetwork):
         return namespace(grad).concatenate([part.reshape(len(part), -1) for part in gradients], 1)
 
 
-# One layer --------------------------------------------------------------------------------------------------
-
 Parts = Sequence[Array]  # of one layer: U (E, c, w), V (E, w, w) and the bias (E, 1, w)
 
 

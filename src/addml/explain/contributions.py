@@ -15,7 +15,7 @@ import numpy as np
 from addml.arrays import to_numpy
 from addml.compute import in_threads
 from addml.encoders import MLPNetwork
-from addml.encoders.autoencoder import AutoencoderNetwork
+from addml.encoders.mlp import AutoencoderNetwork
 from addml.inputs.array import patch_of
 from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model

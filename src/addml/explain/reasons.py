@@ -227,8 +227,6 @@ def and_list(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
 
 
-# Groups ---------------------------------------------------------------------------------------------------
-
 Grouped = tuple[tuple[str, ...], str, tuple[int, ...]]  # columns, words, places of the rows
 
 

@@ -132,8 +132,6 @@ def _columns(given: Any) -> list[tuple[str, Callable[[], list[Any]]]]:
     return [(str(place), column.tolist) for place, column in enumerate(table.T)] if table.ndim == 2 else []
 
 
-# Images -----------------------------------------------------------------------------------------------------
-
 PHOTO_SIDE = 320  # pixels; photographs of one size up to this keep it
 VALUES = 2**24  # pixel values, from evenly spaced images, that scales are learned from
 COLOURS = (1, 3, 4)  # channels of an image: grey, colour, colour with alpha

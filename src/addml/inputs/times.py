@@ -123,9 +123,6 @@ def check_times(times: np.ndarray, what: str, first: int = 0) -> None:
         raise ValueError(f"{what} has no time in row {int(unknown.argmax()) + first}; remove the row or add its time")
 
 
-# Sorting rows by time ---------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Ordered:
     """Rows as steps: sorted by series and time; rows of a series with the same time are averaged."""

@@ -163,7 +163,6 @@ def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
     return np.asarray(_pixels(path.parent, one, (1, *size), deep=True)[0] > 0)
 
 
-# Files ------------------------------------------------------------------------------------------------------
 def is_image_folder(path: str | os.PathLike[str]) -> bool:
     """Whether this is an image file, or a folder or archive of images; a folder with Parquet files is a table."""
     path = os.path.expanduser(path)
@@ -250,7 +249,6 @@ def _archive(path: Path) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
-# Pixels -----------------------------------------------------------------------------------------------------
 def _head(folder: Path, name: str) -> Head:
     with _pillow().Image.open(_content(folder, name)) as image:
         mode, turned = image.mode, image.getexif().get(ORIENTATION) in TURNED

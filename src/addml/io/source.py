@@ -311,7 +311,6 @@ def _copy_from_store(address: str, target: Path) -> None:
             _copy(stream, copy, address, int(one.size or 0))
 
 
-# Encoding ----------------------------------------------------------------------------------------------------
 BYTE_ORDER_MARKS = {
     codecs.BOM_UTF8: ("utf-8-sig", "UTF-8 with a byte order mark"),
     codecs.BOM_UTF32_LE: ("utf-32", "UTF-32"),  # before UTF-16, whose mark it begins with

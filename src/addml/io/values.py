@@ -37,7 +37,6 @@ def _array(values: Sequence[Any]) -> tuple[pa.Array, str | None]:
     return pa.array([None if value is None else str(value) for value in values]), mixed
 
 
-# Column names -------------------------------------------------------------------------------------------------
 def numbered_names(count: int) -> list[str]:
     """x0, x1, ...: names for columns without a header."""
     return [f"x{position}" for position in range(count)]

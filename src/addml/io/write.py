@@ -144,7 +144,6 @@ def naming(target: Path) -> Iterator[None]:
         raise failed from error
 
 
-# Formats ------------------------------------------------------------------------------------------------------
 class TableWriter:
     """Writes a table to `target` in one format, piece by piece."""
 

@@ -36,8 +36,6 @@ class Group:
         """What training depends on besides the detector's settings."""
         return {} if self.size == 1 else {"workers": self.size, "every": self.every}
 
-    # Built on sum and gather --------------------------------------------------------------------------------
-
     def total(self, values: Array) -> Array:
         """The sum of float32 arrays, rounded once."""
         if self.size == 1:

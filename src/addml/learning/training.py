@@ -110,8 +110,6 @@ class _Loop:
         ids = [member.validation for member in self.active]
         return self.learner.validation_loss(self.rows, padded(ids, self.state.weights), list(map(len, ids)), center)
 
-    # Steps --------------------------------------------------------------------------------------------------
-
     def steps(self, kept: Sequence[np.ndarray], center: Array) -> np.ndarray:
         """One epoch of mini-batches; every member's mean loss and mean hard cut-off, (2, A)."""
         schedule, state, group = self.schedule, self.state, self.group
@@ -209,9 +207,6 @@ class _Loop:
         return twice < len({row.tobytes() for row in to_numpy(self.rows.take(ids))})
 
 
-# Batches ----------------------------------------------------------------------------------------------------
-
-
 def minibatches(
     members: Sequence[Member],
     kept: Sequence[np.ndarray],
@@ -242,9 +237,6 @@ def _with_anomalies(batch: Batch, members: Sequence[Member], most: int) -> Batch
         anomalies.append(own if len(own) <= most else member.random.choice(own, most, replace=False))
     ids = namespace(batch.ids).concat([batch.ids, padded(anomalies, batch.ids)], axis=1)
     return batch._replace(ids=ids, anomaly_counts=[len(part) for part in anomalies])
-
-
-# After an epoch ---------------------------------------------------------------------------------------------
 
 
 def _keep_best(state: TrainingState, validation: np.ndarray, patience: int) -> None:

@@ -38,9 +38,6 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 Batch = tuple[int, pa.RecordBatch]  # index of the first row, rows
 
 
-# All rows ---------------------------------------------------------------------------------------------------
-
-
 def scoring_place(options: Options, model: Model) -> tuple[str, int]:
     """The device to score on and the number of threads; a table is scored on the CPU unless a device is named."""
     device = "cpu" if options.device == "auto" and model.form is None else resolve_device(options.device)
@@ -102,9 +99,6 @@ def score_batch(model: Model, options: Options, device: str, carried: list[str],
     return Part(piece, listed, drift)
 
 
-# Rows of a batch --------------------------------------------------------------------------------------------
-
-
 def drift_of(model: Model) -> DriftCounter:
     assert model.columns is not None
     return DriftCounter(model.columns)
@@ -162,9 +156,6 @@ def _readable(values: np.ndarray, kind: str, column: pa.Array) -> Any:
     if kind == "category":
         return as_text(column)
     return pa.array(["false", "true"]).take(pa.array(np.nan_to_num(values).astype(np.int8), mask=values != values))
-
-
-# Tasks of a comparison --------------------------------------------------------------------------------------
 
 
 class Ended(NamedTuple):

@@ -74,9 +74,6 @@ def _scored_batches(
     check_text(options, drift.texts)
 
 
-# Two models -------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class ModelDiff:
     """The scores and decisions of two models for the same rows; rank 1 is the highest score."""
@@ -168,9 +165,6 @@ def _score_table(model: Model, options: Options, progress: Progress) -> tuple[np
 def _score_series(model: Model, options: Options, progress: Progress) -> tuple[np.ndarray, pa.Table, list[str]]:
     read, _, scores = SeriesSource(options).score(model, progress)
     return scores[read.steps], read.table.select([str(options.time), *read.chosen.ids]), []
-
-
-# Two days ---------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

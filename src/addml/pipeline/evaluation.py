@@ -26,9 +26,6 @@ WIDEST = 100  # steps: the default of TSB-AD's get_metrics; its leaderboard uses
 THRESHOLDS = 250  # as in TSB-AD
 
 
-# Rows -------------------------------------------------------------------------------------------------------
-
-
 def evaluate(
     scores: np.ndarray, labels: np.ndarray, threshold: float, name: str, *, steps: bool = False
 ) -> dict[str, Any]:
@@ -73,9 +70,6 @@ def _curve(**axes: np.ndarray) -> dict[str, list[float]]:
         places = np.searchsorted(length, np.linspace(0, length[-1], CURVE_POINTS)).clip(0, len(length) - 1)
         points = points[:, np.unique(places)]
     return dict(zip(axes, points.round(6).tolist(), strict=True))
-
-
-# Images -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

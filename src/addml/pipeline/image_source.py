@@ -109,8 +109,6 @@ class ImageSource:
         sampled = f"trained on {drawn:,} of {rows:,} images, drawn at random (--all-rows uses all)"
         return (*self.pictures.notes, *filter(None, [self.choice, sampled if 0 < drawn < rows else ""]))
 
-    # Scoring ------------------------------------------------------------------------------------------------
-
     def rank(self, model: Model, progress: Progress) -> ranking.Result:
         is_own, top = self.pictures is not None, self.options.top
         pictures = self.pictures = self.pictures or self._read_for(model, progress)
@@ -204,8 +202,6 @@ def _size(given: str | None) -> int | tuple[int, int] | None:
         raise AddmlError(f"--size {given}: must be N or HxW pixels, such as 32 or 48x64.", option="size")
     return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
 
-
-# Pictures, maps and reasons ---------------------------------------------------------------------------------
 
 STRANGEST, TYPICAL = 24, 12  # thumbnails at most, to keep reports small
 THUMBNAIL = 240  # pixels along the longer side, at most

@@ -43,9 +43,6 @@ Column: TypeAlias = pa.Array | pa.ChunkedArray
 Table: TypeAlias = pa.RecordBatch | pa.Table
 
 
-# A column of labels -----------------------------------------------------------------------------------------
-
-
 def read_label(column: Column, anomaly_value: str | None, name: str) -> np.ndarray:
     """1 for anomalies, 0 for normal rows, -1 for missing labels (null, NaN or empty text)."""
     codes, values = _coded(column)
@@ -77,9 +74,6 @@ def _coded(column: Column) -> tuple[np.ndarray, list[str]]:
 
 def _array(column: Column) -> pa.Array:
     return column if isinstance(column, pa.Array) else column.combine_chunks()
-
-
-# Conditions -------------------------------------------------------------------------------------------------
 
 
 class Clause(NamedTuple):
@@ -122,9 +116,6 @@ def parse_condition(text: str) -> tuple[Clause, ...]:
         clauses.append(Clause(column, found["op"], value))
         start, more = found.end(), found["more"] is not None
     return tuple(clauses)
-
-
-# Ids and files ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -230,9 +221,6 @@ def _entry(entry: Any, place: str) -> Entry:
         raise AddmlError(f"{place}: when = {error}") from None
     names = frozenset() if ids is None else frozenset(map(str, ids if isinstance(ids, list) else [ids]))
     return Entry(place, names, clauses, reason.strip(), expires, score)
-
-
-# Labels to train on -----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -28,9 +28,6 @@ SCORE, WORDS, KNOWN = "\0score", "\0words", "\0known"  # our columns of a piece;
 RESERVED = ("row", "score", "rank", "is_anomaly", "p_value", "probability", "reasons", "known")
 
 
-# Rows as they are scored --------------------------------------------------------------------------------------
-
-
 class Candidate(NamedTuple):
     """A row that may be listed."""
 
@@ -100,9 +97,6 @@ def highest(scores: np.ndarray, count: int) -> np.ndarray:
     if count < len(scores):
         places = np.sort(np.argpartition(-scores, count)[:count])
     return places[np.argsort(-scores[places], kind="stable")]
-
-
-# Findings -----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -194,9 +188,6 @@ def _ranked(
         )
         for at, one in enumerate(listed)
     )
-
-
-# The scored table ---------------------------------------------------------------------------------------------
 
 
 def scored_tables(

@@ -53,9 +53,6 @@ BATCH_ROWS = 65_536
 Row = dict[str, Any]
 
 
-# Rivals ------------------------------------------------------------------------------------------------------
-
-
 class Learned(NamedTuple):
     """A fitted rival."""
 
@@ -193,9 +190,6 @@ def make(name: str, random_state: Any = None, rivals: Mapping[str, Method] = RIV
     return Rival(name, rivals[name], random_state, settings)
 
 
-# Labelled rows -----------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class LabelledTable:
     name: str
@@ -243,9 +237,6 @@ def check(y: np.ndarray, name: str) -> None:
     if min(anomalies, normal) < FOLDS:
         counts = f"{counted(anomalies, 'anomaly', 'anomalies')} and {counted(normal, 'normal row')}"
         raise AddmlError(f"{name}: has {counts}; {FOLDS} folds need at least {FOLDS} of each kind.")
-
-
-# The protocol ------------------------------------------------------------------------------------------------
 
 
 def folds(y: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:

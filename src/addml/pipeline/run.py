@@ -111,9 +111,6 @@ def kind_of(options: Options) -> str:
     return TABLE if options.time is None else SERIES
 
 
-# Models -----------------------------------------------------------------------------------------------------
-
-
 def fit_model(options: Options, X: Any, labels: np.ndarray | None = None, **settings: Any) -> Model:
     """Fit X with the options and these settings, and set the threshold."""
     config = Config.resolve(settings_of(options) | settings)

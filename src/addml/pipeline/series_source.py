@@ -260,9 +260,6 @@ def _pictures(scored: _Scored, rows: WindowRows, blames: Sequence[list[Blame]]) 
     return pictures
 
 
-# A file as series -------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class SeriesTable:
     """A file as one series per entity: steps sorted by entity and time, the rows they come from, and labels."""

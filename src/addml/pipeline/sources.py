@@ -37,9 +37,6 @@ HEAD = 1 << 22  # bytes read to estimate the number of lines
 ROOM = 4  # free memory needed to hold a table, as a multiple of its size
 
 
-# Columns ----------------------------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Chosen:
     """The role of every column; `left_out` pairs dropped columns with reasons."""
@@ -117,9 +114,6 @@ def check_unseen(label: str | None, trained_on: Sequence[str], model: str | None
     if label is not None and label in trained_on:
         remedy = f"fit it again with --label {label} or --ignore {label}"
         raise AddmlError(f"{model}: was trained on the column {label!r}, so it cannot be the label; {remedy}.")
-
-
-# Tables -----------------------------------------------------------------------------------------------------
 
 
 @dataclass

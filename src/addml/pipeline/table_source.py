@@ -44,8 +44,6 @@ class TableSource:
         self.chosen: sources.Chosen
         use_threads(options.jobs)
 
-    # Training -----------------------------------------------------------------------------------------------
-
     def train(self, progress: Progress) -> Model:
         source = sources.on_disk_source(self.options)
         model = self._train_in_memory(progress) if source is None else self._train_on_disk(source, progress)
@@ -140,8 +138,6 @@ class TableSource:
         dropped = dict([*self.chosen.left_out, *model.columns.left_out])
         left_out = tuple((name, dropped[name]) for name in self.data.names if name in dropped)
         return {"left_out": left_out, "trained_rows": self.rows if self.places is None else len(self.places)}
-
-    # Scoring ------------------------------------------------------------------------------------------------
 
     def rank(self, model: Model, progress: Progress) -> ranking.Result:
         return self._rank_own(model, progress) if self.rows else self._rank_new(model, progress)

@@ -138,7 +138,6 @@ class CategoryColumn(Column):
         return int(np.count_nonzero(values == self.unseen))
 
 
-# Booleans ----------------------------------------------------------------------------------------------------
 FALSE_WORDS, TRUE_WORDS = ("false", "0", "no", "n", "f", "nein"), ("true", "1", "yes", "y", "t", "ja", "j")
 TRUTHS = dict.fromkeys(FALSE_WORDS, 0) | dict.fromkeys(TRUE_WORDS, 1)
 

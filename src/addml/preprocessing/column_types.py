@@ -122,7 +122,6 @@ def _categories(name: str, texts: DistinctTexts) -> Decision:
     return Kept(column, hashlib.blake2b(codes.tobytes(), digest_size=16).digest())
 
 
-# Text --------------------------------------------------------------------------------------------------------
 SAMPLE = 1000  # distinct texts that are examined closely
 MIXED = r"^\s*(?:[A-Za-z]+[-./]?\d|\d+[-./]?[A-Za-z])[A-Za-z\d./-]*\s*$"  # V57, 85123A: a code among numbers
 FEW = 50  # texts that suffice to rule numbers out
@@ -182,7 +181,6 @@ def nearly_numbers(values: pa.Array, counts: np.ndarray) -> arrow.NumberFormat |
     return None if codes > MOST_CODES else written
 
 
-# Identifiers ------------------------------------------------------------------------------------------------
 FEWEST = 10  # numbers; fewer are never called an identifier
 NEARLY_ALL = 0.95  # distinct share of the rows that makes an identifier
 WITH_A_HINT = 0.9  # the same if the name suggests an identifier; for texts HALF suffices
@@ -243,7 +241,6 @@ def _whole(values: np.ndarray) -> bool:
     return bool((np.abs(values) < 2.0**53).all() and (values == np.floor(values)).all())
 
 
-# Copies -----------------------------------------------------------------------------------------------------
 MARKED = 1000  # rows behind a mark, which tells the pairs that are worth a full comparison
 TOLERANCE = 1e-9  # of a column's range: rounding of the copy
 

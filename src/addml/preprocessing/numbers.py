@@ -75,7 +75,6 @@ def _known(values: np.ndarray) -> np.ndarray:
     return values if known.all() else values[known]
 
 
-# The interface of fitted columns -----------------------------------------------------------------------------
 RARE = 0.02  # share of the rows below which a value begins to stand out
 HALF = 2.0  # scale of a 0/1 feature of a category: two different values lie half a squared deviation apart
 TEXT = math.inf  # a text in a number column, which holds no infinity of its own
@@ -161,7 +160,6 @@ def flag_distance(share: np.ndarray | float) -> np.ndarray:
     return np.asarray(np.maximum(math.sqrt(2) / HALF, rarity(share)))
 
 
-# Numbers ------------------------------------------------------------------------------------------------------
 BEYOND = 10.0  # lengths of the training range between it and a text, if training had no text
 LARGEST = float(np.finfo(np.float64).max)
 

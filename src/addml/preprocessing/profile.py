@@ -167,7 +167,6 @@ def _hours(days: np.ndarray) -> tuple[int, int] | None:
     return None
 
 
-# Text cells in number columns ---------------------------------------------------------------------------------
 LISTED = 5  # cells of a column
 LONGEST = 40  # characters of a text
 
@@ -226,7 +225,6 @@ class TextCells:
         return found
 
 
-# Drift --------------------------------------------------------------------------------------------------------
 UNCHANGED = "much as in training"
 SOMEWHAT, CLEARLY = 0.1, 0.25  # the customary bounds of the population stability index
 UNSEEN_GAPS = "missing values in categories that had none in training count as unseen"

@@ -118,8 +118,6 @@ class Guard:
         return hmac.compare_digest(token.encode(), self.token.encode())
 
 
-# Connections ------------------------------------------------------------------------------------------------
-
 MIN_RATE = 10_000  # bytes per second of a body, after the timeout
 RESERVED_FILES = 96  # file descriptors for the server itself and for accepted connections not yet counted
 ACCEPT_BACKLOG = 16  # connections that asyncio accepts at a time; each needs a file descriptor

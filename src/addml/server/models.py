@@ -128,8 +128,6 @@ class Models(dict[str, ServedModel]):
         raise RefusedError(f"there is no model {name!r} here.{did_you_mean(name, self)}", 404)
 
 
-# Rows -------------------------------------------------------------------------------------------------------
-
 JSON, NDJSON, CSV = "application/json", "application/x-ndjson", "text/csv"
 ARROW = "application/vnd.apache.arrow.stream"
 DEFAULT_TYPE = "application/x-www-form-urlencoded"  # sent by curl -d and urllib unless set
