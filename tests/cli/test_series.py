@@ -425,6 +425,11 @@ def test_bands_are_columns_in_the_units_of_each_machine(machines):
             ("--time", "when"),
             "599 of 600 rows repeat a time; if the file has several machines, add --by COLUMN",
         ),
+        (
+            lambda: np.repeat(START + np.arange(300) * np.timedelta64(60, "s"), 2),  # two machines
+            ("--time", "when"),
+            "300 of 600 rows repeat a time; if the file has several machines, add --by COLUMN",
+        ),
         (lambda: None, ("--time", "hwen"), "has no column 'hwen' (--time)"),
         (lambda: None, ("--time", "when", "--window", "600"), "window=600 leaves 1 complete window"),
         (lambda: None, ("--time", "when", "--columns", "heat, when"), "'when' holds the times of the steps (--time)"),
@@ -445,6 +450,14 @@ def test_a_cell_that_is_no_time_is_named(machine, tmp_path):
     lines[40] = "soon" + lines[40][lines[40].index(",") :]
     (tmp_path / "m.csv").write_text("\n".join(lines))
     run("detect", "m.csv", "--time", "when").failed("m.csv: the column 'when' (--time): ", "'soon' in row 40; give ISO")
+
+
+def test_of_dates_the_row_that_is_none_is_named(machine, tmp_path):
+    lines = machine.read_text().splitlines()
+    lines = [re.sub(r"^2026-03-(..)T([0-9:]+)Z", r"\1.03.2026 \2", line) for line in lines]
+    lines[40] = "31.02.2026 00:39:00" + lines[40][lines[40].index(",") :]
+    (tmp_path / "m.csv").write_text("\n".join(lines))
+    run("detect", "m.csv", "--time", "when").failed("'31.02.2026 00:39:00' in row 40 is no date, others are read day")
 
 
 def test_a_model_of_rows_scores_no_series(machine):

@@ -19,6 +19,7 @@ from addml.inputs.series import (
     utc_times,
     windows_of,
 )
+from addml.inputs.times import column_times
 
 
 def frame(times, **columns):
@@ -103,6 +104,24 @@ def test_columns_may_be_named_by_numbers():
 def test_zones_are_compared_in_utc():
     times = utc_times(["2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00", "2026-10-25T02:00:00Z"], "x")
     assert [str(time)[:16] for time in times] == ["2026-10-25T00:30", "2026-10-25T01:30", "2026-10-25T02:00"]
+
+
+@pytest.mark.parametrize(
+    ("times", "first", "note"),
+    [
+        (["2026-03-01T01:30:00+02:00", "2026-03-01T01:31:00+02:00"], "2026-02-28T23:30", "times are converted to UTC"),
+        (["2026-03-01T01:30:00Z", "2026-03-01T01:31:00Z"], "2026-03-01T01:30", None),
+        (pa.array([0, 60], pa.timestamp("s", "Asia/Tokyo")), "1970-01-01T00:00", "times are converted to UTC"),
+        ([20260228, 20260301], "2026-02-28T00:00", "times such as 20260228 are read as dates"),
+        ([20260301013000, 20260301013100], "2026-03-01T01:30", "times such as 20260301013000 are read as dates"),
+        (["202603010130", "202603010131"], "2026-03-01T01:30", "times such as 202603010130 are read as dates"),
+        ([20260131, 20260132], "20260131", None),  # a counter
+    ],
+)
+def test_a_file_says_how_its_times_are_read(times, first, note):
+    found, said = column_times(pa.chunked_array([times]), "times")
+    assert str(found[0]).startswith(first)
+    assert said == note
 
 
 def even(times, window=5, values=None):

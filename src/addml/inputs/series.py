@@ -166,9 +166,6 @@ class Sampling:
         return said
 
 
-# Reading ----------------------------------------------------------------------------------------------------
-
-
 def read_series(X: Any, by: Sequence[str] = (), sampling: Sampling | None = None) -> list[Series]:
     """One series, or a list or dict of them: arrays, columns, frames with a time column, pandas with a time index.
 
@@ -301,9 +298,6 @@ def _index_times(X: Any) -> np.ndarray | None:
     return utc_times(times if times.tz is None else times.tz_convert(None), "the index")
 
 
-# The length of windows --------------------------------------------------------------------------------------
-
-
 def period_of(values: np.ndarray) -> int | None:
     """The lag of the highest local maximum of the autocorrelation of the first 20,000 values (n,), None without one.
 
@@ -338,9 +332,6 @@ def choose_window(series: Series) -> tuple[int, str]:
     if found is None:
         return window, f"the series has no clear period of {PERIODS[0]} to {PERIODS[1]} steps"
     return window, f"a quarter of the series; its period of {found} is too long"
-
-
-# Even steps -------------------------------------------------------------------------------------------------
 
 
 def windows_of(series: Sequence[Series], window: int, medians: np.ndarray, sampling: Sampling) -> Windows:

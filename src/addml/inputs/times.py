@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from addml.arrow import DAY_FIRST, MONTH_FIRST, PER_DAY, date_format, parse_dates
+from addml.arrow import DAY_FIRST, MONTH_FIRST, PER_DAY, date_format, date_zone, parse_dates
 from addml.text import counted
 
 EPOCHS = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanoseconds": 10**9}  # ticks per second
 EPOCH_YEARS = (10**9, 4_102_444_800)  # seconds: numbers from September 2001 to 2099 are read as epochs
+BASIC_FORMS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}  # ISO 8601 without separators, by number of digits
+IN_UTC = "times are converted to UTC"
 
 
 def utc_times(values: Any, what: str, first: int = 0) -> np.ndarray:
@@ -40,24 +43,28 @@ def column_times(column: Any, what: str) -> tuple[np.ndarray, str | None]:
     """The times of an Arrow column, and a note if their notation is ambiguous; errors count rows from 1."""
     kind = column.type
     if pa.types.is_timestamp(kind):
-        return utc_times(column.to_numpy(), what, first=1), None
+        return utc_times(column.to_numpy(), what, first=1), IN_UTC if kind.tz not in (None, "UTC") else None
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         return _from_numbers(utc_times(column.to_numpy(), what, first=1))
     if kind in (pa.string(), pa.large_string()):
         column = column.combine_chunks()
-        if (found := _from_texts(column) or _number_texts(column)) is not None:
+        if (found := _from_texts(column, what) or _number_texts(column)) is not None:
             return found
     return utc_times(np.array(column.to_pylist(), object), what, first=1), None
 
 
 def _from_numbers(times: np.ndarray) -> tuple[np.ndarray, str | None]:
-    """Numbers as times if all of them are epochs of this century."""
+    """Numbers as times if all of them are epochs of this century, or dates without separators."""
     for unit, ticks in EPOCHS.items():
         low, high = EPOCH_YEARS[0] * ticks, EPOCH_YEARS[1] * ticks
         if len(times) > 1 and low <= times.min() and times.max() < high:  # false if one is NaN
             scale = 10**9 // ticks
             whole = times * scale if times.dtype.kind == "i" else np.rint(times * scale).astype(np.int64)
             return whole.astype("datetime64[ns]"), f"times are read as {unit} since 1970 (UTC)"
+    if times.dtype.kind == "i" and len(times) > 1 and (form := BASIC_FORMS.get(len(str(times[0])))):
+        moments = pc.strptime(pa.array(times).cast(pa.string()), form, "s", error_is_null=True)
+        if not moments.null_count:
+            return moments.to_numpy().astype("datetime64[ns]"), f"times such as {times[0]} are read as dates"
     return times, None
 
 
@@ -69,22 +76,27 @@ def _number_texts(column: Any) -> tuple[np.ndarray, str | None] | None:
     return None
 
 
-def _from_texts(column: Any) -> tuple[np.ndarray, str | None] | None:
+def _from_texts(column: Any, what: str) -> tuple[np.ndarray, str | None] | None:
     """Times of texts that are all dates in one notation, which the whole column decides; else None."""
     distinct = column.dictionary_encode()
     known = distinct.dictionary
     counts = np.bincount(np.asarray(distinct.indices.fill_null(len(known))), minlength=len(known) + 1)[:-1]
     written = date_format(known, counts) if len(known) else None
-    if written is None or written.form == "clock" or written.share < 1:
+    if written is None or written.form == "clock" or (written.form == "iso" and written.share < 1):
         return None
 
     def read(form: str) -> np.ndarray:
         days = parse_dates(column, form, "UTC")
+        if len(wrong := np.flatnonzero(np.isnan(days) & np.asarray(column.is_valid()))):
+            text = f"{what}: {column[wrong[0]].as_py()!r} in row {wrong[0] + 1}"
+            raise ValueError(f"{text} is no date, others are read {form}; correct it or remove the row")
         moments = np.where(np.isnan(days), 0, np.rint(days * PER_DAY["us"])).astype(np.int64).astype("datetime64[us]")
         return _nanoseconds(np.where(np.isnan(days), np.datetime64("NaT"), moments), "the times")
 
+    zone = date_zone(known.take([0, len(known) // 2, len(known) - 1]), written.form)
+    in_utc = IN_UTC if zone not in (None, "+00:00") else None
     if written.form not in (DAY_FIRST, MONTH_FIRST):
-        return read(written.form), None
+        return read(written.form), in_utc
     forms = (DAY_FIRST, MONTH_FIRST) if written.is_guess else (written.form,)
     form, times = max(((form, read(form)) for form in forms), key=lambda one: _regularity(one[1]))
     guess = " (ambiguous; this order makes steps more regular)" if written.is_guess else ""

@@ -36,7 +36,7 @@ from addml.progress import Progress, epochs_to
 from addml.text import counted, figure, listed
 
 NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
-MOST_REPEATED = 0.5  # share of rows that repeat a time; more of them mean several entities
+MOST_REPEATED = 0.33  # share of rows that repeat a time; more of them mean several entities
 CLOSEST = 5  # events listed if none is flagged
 STEPS_EXPLAINED = 200  # per event, those with the highest scores
 DRAWN = 4  # channels, those that events name most
@@ -377,6 +377,7 @@ def _in_order(data: Input, time: str, values: np.ndarray, by: Sequence[str]) -> 
     ordered = Ordered.of(values, times, codes)
     if ordered.repeated > MOST_REPEATED * len(times) and not by:
         repeated = f"{ordered.repeated:,} of {counted(len(times), 'row')} repeat a time"
-        raise AddmlError(f"{what}: {repeated}; if the file has several machines, add --by COLUMN.", column=time)
+        remedy = "if the file has several machines, add --by COLUMN, else give every row its own time"
+        raise AddmlError(f"{what}: {repeated}; {remedy}.", column=time)
     data.notes.extend([*([note] if note else []), *order_words(ordered.unsorted, ordered.repeated)])
     return keys, ordered
