@@ -162,11 +162,12 @@ class Findings:
     noun: str = "row"  # the word for a row: "image", "step"
     track: Track | None = None  # of series, whose ranked rows are the peaks of events
     hidden: tuple[Hidden, ...] = ()  # rows above the threshold that are known to be normal
+    too_short: int = 0  # steps above the threshold in events of fewer than --min-steps
 
     @property
     def anomalies(self) -> int:
-        """How many rows score above the threshold without being hidden."""
-        return int((self.scores > self.threshold).sum()) - sum(one.rows for one in self.hidden)
+        """How many rows are flagged: above the threshold, not hidden, and not in an event that is too short."""
+        return int((self.scores > self.threshold).sum()) - sum(one.rows for one in self.hidden) - self.too_short
 
     @property
     def examples(self) -> tuple[Finding, ...]:
@@ -179,6 +180,7 @@ class Findings:
         """Which rows are flagged: "the 10% highest-scoring rows; about 40 of them stand clear of the rest"."""
         words, clear = f"score above {self.threshold:.4g}", min(self.clear, self.anomalies)
         words = f"{self.decided_by} ({words})" if self.decided_by else words
+        words += f"; {self.too_short:,} more in events shorter than --min-steps" if self.too_short else ""
         if not self.anomalies or not self.decided_by or "stand clear" in words or self.track is not None:
             return words
         stand = f"about {clear:,} of them stand{'' if clear > 1 else 's'}" if clear else "none of them stands"

@@ -399,9 +399,23 @@ def test_a_budget_of_events_and_a_minimum_length(machines):
         assert found["decided_by"] == f"the strongest events, at most {count}"
     long = json.loads(run("detect", machines, *ENTITIES, "--min-steps", "100", "--json").succeeded().out)
     assert long["events"] == []
+    assert long["anomalies"] == 0
+    told = run("detect", machines, *ENTITIES, "--min-steps", "100", "--fail-above", "0").succeeded("0 events: 0 of 1,800")
+    above = pd.read_csv("machines.scored.csv")["score"] > long["threshold"]
+    assert f"{above.sum()} more in events shorter than --min-steps" in " ".join(told.out.split())
+    assert "are shorter than --min-steps" in Path("machines.report.html").read_text()
     told = run("evaluate", machines, *ENTITIES).succeeded("2 of 2 labelled events found").out
     assert "0 false events; 2 true among the top 2 events" in told
     assert "at most one event in 1,000 windows of clean steps" in told
+
+
+def test_a_series_that_never_changes_has_no_events(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{time},3" for time in START + np.arange(100) * np.timedelta64(60, "s")]
+    Path("flat.csv").write_text("\n".join(["when,load", *lines]))
+    found = json.loads(run("detect", "flat.csv", "--time", "when", "--json").succeeded().out)
+    assert (found["anomalies"], found["top"]) == (0, [])
+    assert "No event is ranked." in Path("flat.report.html").read_text()
 
 
 def test_bands_are_columns_in_the_units_of_each_machine(machines):

@@ -87,9 +87,11 @@ class SeriesSource:
         if options.events is not None:
             model = replace(model, decision=Decision(tau, EVENTS, options.events))
         scored = _Scored(model, read, scores, flagged)
-        closest = [] if flagged else model.events(scores, rows.sampling, CLOSEST, options.min_steps)[1]
+        closest = [] if flagged or not np.ptp(scores) else model.events(scores, rows.sampling, CLOSEST, options.min_steps)[1]
         ranked, pictures = _ranked(scored, rows, closest, options)
         findings = _findings(scored, ranked, pictures, 0 if own is None else len(read.steps))
+        short = (scores > model.threshold) & (scored.ranks == 0)
+        findings = replace(findings, too_short=int(short[read.steps].sum()))
         if read.marks is not None:
             found = evaluate(scores, read.marks, model.threshold, str(options.label), steps=True)
             found["events"] = event_figures(scored.found, read.marks, read.starts[:-1].tolist())
@@ -115,6 +117,14 @@ class _Scored:
     read: SeriesTable
     scores: np.ndarray
     found: list[Event]
+
+    @cached_property
+    def ranks(self) -> np.ndarray:
+        """The rank of the event of each step, (steps,); 0 without one."""
+        ranks = np.zeros(len(self.scores), np.int64)
+        for rank, one in enumerate(self.found, start=1):
+            ranks[one.start : one.stop] = rank
+        return ranks
 
 
 def _findings(scored: _Scored, ranked: Sequence[Finding], pictures: Sequence[EventPicture], trained: int) -> Findings:
@@ -206,10 +216,7 @@ def _reason(read: SeriesTable, rows: WindowRows, one: Blame) -> Reason:
 
 def _scored_table(scored: _Scored, rows: WindowRows, options: Options) -> pa.Table:
     """The rows with their scores, the rank of their event and, with --bands, the expected range of every channel."""
-    read, scores, steps = scored.read, scored.scores, scored.read.steps
-    event = np.zeros(len(scores), np.int64)
-    for rank, one in enumerate(scored.found, start=1):
-        event[one.start : one.stop] = rank
+    read, scores, steps, event = scored.read, scored.scores, scored.read.steps, scored.ranks
     flagged = (scores > scored.model.threshold) & (event > 0)
     own: dict[str, Any] = {
         "score": scores[steps],

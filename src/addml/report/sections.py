@@ -116,7 +116,7 @@ def _ranked(findings: Findings, rows: RankedRows) -> Html:
         return Html("")
     about = f"The percentage after a reason is its contribution: {CONTRIBUTION[findings.noun]}."
     if not any(one.is_anomaly for one in rows.listed):
-        about = f"No {findings.noun} scores above the threshold; these come closest. {about}"
+        about = f"No {rows.noun} is flagged; these come closest. {about}"
     compare = "compare their values with the usual ones" if rows.usual else "see their values"
     has_more = findings.columns and len(rows.listed) > MAX_DETAILS
     hint = f"Open any of the first {MAX_DETAILS} to {compare}." if has_more else ""

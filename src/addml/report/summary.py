@@ -50,6 +50,8 @@ def lead(findings: Findings) -> str:
     if not findings.anomalies:
         known = findings.scores[np.isfinite(findings.scores)]
         highest = f"; the highest is {number(float(known.max()))}" if len(known) else ""
+        if findings.too_short:
+            return f"The events above the threshold of {threshold} are shorter than --min-steps{highest}."
         return f"No score is above the threshold of {threshold}{highest}."
     rule = f"{noun}s with a score above {threshold} are flagged."
     rule = f"Flagged: {findings.rule}." if findings.decided_by else rule
