@@ -251,7 +251,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     def streams(self, entities: Sequence[str]) -> Streams:
         """One stream per entity; the next steps of all entities are scored as one batch."""
-        return Streams(self._fitted, self.threshold_, entities)
+        return Streams(self._fitted, self.threshold_, entities, self.model_.vectorizer.names)
 
     def events(self, X: Any = None, *, count: int | None = None, min_steps: int = 1) -> list[Event]:
         """The events of a series (default: the training series), the strongest first; at most `count` if it is given.

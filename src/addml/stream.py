@@ -95,11 +95,8 @@ class Stream:
 
     def _prepared(self, step: Any) -> np.ndarray:
         if self.names is not None and type(step) not in (np.ndarray, list, tuple):
-            step = self._by_name(step)
-        try:
-            values = np.array(step, np.float64).reshape(-1)  # a copy, because it is kept
-        except (TypeError, ValueError, OverflowError) as error:
-            raise type(error)(f"step={step!r} does not hold one number for each channel ({error})") from None
+            step = _by_name(step, self.names)
+        values = _numbers(step, "step").reshape(-1)
         if len(values) != self.channels:
             raise ValueError(
                 f"the step has {counted(len(values), 'channel')}, but the detector was fitted to {self.channels}"
@@ -127,17 +124,6 @@ class Stream:
             features -= self._shift
             features /= self._reach
         return features
-
-    def _by_name(self, step: Any) -> Any:
-        """The values of a named step in the order of the channels; a step without names is returned as it is."""
-        given = list(step.keys() if hasattr(step, "keys") else getattr(step, "columns", ()))
-        if not any(isinstance(name, str) for name in given):
-            return step
-        if set(given) != set(self.names or ()):
-            raise ValueError(
-                f"the step has the channels {given}, the detector {list(self.names or ())}; give the same ones"
-            )
-        return [step[name] for name in self.names or ()]
 
     def _next(self, prepared: np.ndarray) -> float:
         if not self._steps:
@@ -190,13 +176,35 @@ class Stream:
         return own | {f"{part}.{name}": one for part, arrays in parts.items() for name, one in arrays.items()}
 
 
+def _by_name(step: Any, names: Sequence[str]) -> Any:
+    """The values of a named step, or of a frame, in the order of the channels; one without names as it is."""
+    given = list(step.keys() if hasattr(step, "keys") else getattr(step, "columns", ()))
+    if not any(isinstance(name, str) for name in given):
+        return step
+    if set(given) != set(names):
+        raise ValueError(f"the step has the channels {given}, the detector {list(names)}; give the same ones")
+    return [step[name] for name in names]
+
+
+def _numbers(step: Any, what: str) -> np.ndarray:
+    """A copy in float64, because it is kept."""
+    try:
+        return np.array(step, np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise type(error)(f"{what}={step!r} does not hold one number for each channel ({error})") from None
+
+
 class Streams:
     """One stream per entity; their next steps are scored as one batch, with the bits of `anomaly_score`."""
 
-    def __init__(self, model: Model, threshold: float, entities: Sequence[str]) -> None:
+    def __init__(
+        self, model: Model, threshold: float, entities: Sequence[str], names: Sequence[str] | None = None
+    ) -> None:
         check_causal(model)
+        if isinstance(entities, str) or len(set(entities)) < len(entities):
+            raise ValueError("entities must be a list of different names")
         assert model.form is not None
-        self.model, self.threshold, self.entities = model, threshold, list(entities)
+        self.model, self.threshold, self.entities, self.names = model, threshold, list(entities), names
         groups, (window, channels), count = model.vectorizer.groups, model.form.shape, len(self.entities)
         self._codes = None if groups is None else np.array([groups.code(one) for one in self.entities])
         self._features = model.step_features
@@ -207,11 +215,17 @@ class Streams:
         }
 
     def score(self, steps: Any, rows: Sequence[int] | None = None) -> np.ndarray:
-        """The scores (k,) of the next steps (k, channels) of all entities, or of those at the positions `rows`."""
-        own = np.arange(len(self.entities)) if rows is None else np.asarray(rows, np.int64)
+        """The scores (k,) of the next steps (k, channels) of all entities, or of those at the positions `rows`.
+
+        If the channels have names, steps may be a frame or dicts.
+        """
+        every = np.arange(len(self.entities))
+        own = every if rows is None else np.asarray(rows, np.int64)
+        if rows is not None and (not np.isin(own, every).all() or len(np.unique(own)) < len(own)):
+            raise ValueError(f"rows={rows!r} must be different positions from 0 to {len(every) - 1}")
         past, last, seen = self._state.values()
-        values = np.array(steps, np.float64)
-        if values.shape != (len(own), past.shape[2]) or len(np.unique(own)) < len(own):
+        values = _numbers(self._in_order(steps), "steps")
+        if values.shape != (len(own), past.shape[2]):
             raise ValueError(
                 f"steps has shape {values.shape}; give one of {past.shape[2]} channels for each of {len(own)}"
             )
@@ -229,6 +243,14 @@ class Streams:
         scores = self.model.member_scores(windows.reshape(len(own), -1), "cpu", 1)
         scores = self.model.combine(scores, seen[own] < past.shape[1])
         return self.model.divided(np.asarray(scores), codes)
+
+    def _in_order(self, steps: Any) -> Any:
+        """The steps with the channels in the order of training, as far as they are named."""
+        if self.names is None or isinstance(steps, np.ndarray):
+            return steps
+        if hasattr(steps, "columns"):
+            return np.transpose(_by_name(steps, self.names))
+        return [_by_name(one, self.names) for one in steps]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state of all streams as a folder of JSON and safetensors files, for `restore`."""

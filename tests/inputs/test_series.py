@@ -19,7 +19,6 @@ from addml.inputs.series import (
     utc_times,
     windows_of,
 )
-from addml.inputs.times import column_times
 
 
 def frame(times, **columns):
@@ -90,6 +89,15 @@ def test_rows_are_sorted_by_entity_and_time_and_those_of_one_time_averaged():
     ]
 
 
+def test_frames_in_a_dict_or_list_are_entities_unless_they_name_their_own():
+    one = frame(pd.date_range("2026-01-01", periods=4, freq="h"))
+    named = one.assign(host=list("abab"))
+    assert [series.key for series in read_series({"north": one, "south": one}, ("host",))] == ["north", "south"]
+    assert [series.key for series in read_series([one, named], ("host",))] == ["0", "a", "b"]
+    with pytest.raises(ValueError, match="X has no column 'host'"):
+        read_series(one, ("host",))
+
+
 def test_what_a_mask_hides_is_missing():
     (one,) = read_series(np.ma.masked_greater(np.array([[1, 2], [9, 4]]), 5))
     np.testing.assert_array_equal(one.values, [[1, 2], [np.nan, 4]])
@@ -104,24 +112,6 @@ def test_columns_may_be_named_by_numbers():
 def test_zones_are_compared_in_utc():
     times = utc_times(["2026-10-25T02:30:00+02:00", "2026-10-25T02:30:00+01:00", "2026-10-25T02:00:00Z"], "x")
     assert [str(time)[:16] for time in times] == ["2026-10-25T00:30", "2026-10-25T01:30", "2026-10-25T02:00"]
-
-
-@pytest.mark.parametrize(
-    ("times", "first", "note"),
-    [
-        (["2026-03-01T01:30:00+02:00", "2026-03-01T01:31:00+02:00"], "2026-02-28T23:30", "times are converted to UTC"),
-        (["2026-03-01T01:30:00Z", "2026-03-01T01:31:00Z"], "2026-03-01T01:30", None),
-        (pa.array([0, 60], pa.timestamp("s", "Asia/Tokyo")), "1970-01-01T00:00", "times are converted to UTC"),
-        ([20260228, 20260301], "2026-02-28T00:00", "times such as 20260228 are read as dates"),
-        ([20260301013000, 20260301013100], "2026-03-01T01:30", "times such as 20260301013000 are read as dates"),
-        (["202603010130", "202603010131"], "2026-03-01T01:30", "times such as 202603010130 are read as dates"),
-        ([20260131, 20260132], "20260131", None),  # a counter
-    ],
-)
-def test_a_file_says_how_its_times_are_read(times, first, note):
-    found, said = column_times(pa.chunked_array([times]), "times")
-    assert str(found[0]).startswith(first)
-    assert said == note
 
 
 def even(times, window=5, values=None):

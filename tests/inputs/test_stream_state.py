@@ -3,6 +3,7 @@
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from addml import ADDML, Window
@@ -71,3 +72,24 @@ def test_streams_of_many_entities_score_as_the_batch_does(tmp_path):
         streams.score(np.zeros((2, 2)))
     with pytest.raises(ValueError, match="is no stream"):
         detector.streams(["a"]).restore(tmp_path / "state")
+    for rows in ([0, 0], [-1, 2], [1, 3]):  # -1 and 2 are the same stream
+        with pytest.raises(ValueError, match="must be different positions from 0 to 2"):
+            streams.score(np.zeros((2, 2)), rows=rows)
+    for entities in ("abc", ["a", "a"]):
+        with pytest.raises(ValueError, match="must be a list of different names"):
+            detector.streams(entities)
+
+
+def test_streams_of_many_entities_go_by_the_names_of_channels():
+    frames = {name: pd.DataFrame(X * scale, columns=["load", "heat"]) for name, scale in (("a", 1), ("b", 9))}
+    detector = ADDML(by="host", **QUICK).fit(frames)
+    expected = [detector.anomaly_score({name: frame[:20]})[-1] for name, frame in frames.items()]
+    for kind in (lambda steps: steps[["heat", "load"]], lambda steps: steps.to_dict("records")):
+        streams = detector.streams(["a", "b"])
+        for k in range(20):
+            found = streams.score(kind(pd.concat([frames["a"][k : k + 1], frames["b"][k : k + 1]])))
+        assert found.tolist() == expected
+    with pytest.raises(ValueError, match=r"the step has the channels \['load'\]"):
+        streams.score([{"load": 1.0}, {"load": 1.0}])
+    with pytest.raises(ValueError, match=r"steps=.* does not hold one number for each channel"):
+        streams.score([["a", 1], [2, 3]])

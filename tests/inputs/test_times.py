@@ -49,9 +49,28 @@ def test_other_numbers_stay_numbers(numbers):
     assert note is None
 
 
-def test_dates_and_iso_texts_need_no_note():
-    for values, kind in ((["2026-03-01T00:00:00+01:00"], None), ([1], pa.timestamp("s")), ([20513], pa.date32())):
+@pytest.mark.parametrize(
+    ("times", "first", "note"),
+    [
+        (["2026-03-01T01:30:00+02:00", "2026-03-01T01:31:00+02:00"], "2026-02-28T23:30", "times are converted to UTC"),
+        (["2026-03-01T01:30:00Z", "2026-03-01T01:31:00Z"], "2026-03-01T01:30", None),
+        ([20260228, 20260301], "2026-02-28T00:00", "times such as 20260228 are read as dates"),
+        ([20260301013000, 20260301013100], "2026-03-01T01:30", "times such as 20260301013000 are read as dates"),
+        (["202603010130", "202603010131"], "2026-03-01T01:30", "times such as 202603010130 are read as dates"),
+        ([20260131, 20260132], "20260131", None),  # a counter
+    ],
+)
+def test_a_file_says_how_its_times_are_read(times, first, note):
+    found, said = read(times)
+    assert str(found[0]).startswith(first)
+    assert said == note
+
+
+def test_dates_and_iso_texts_need_no_note_unless_they_have_another_zone():
+    for values, kind in ((["2026-03-01T00:00:00Z"], None), ([1], pa.timestamp("s")), ([20513], pa.date32())):
         assert read(values, kind)[1] is None
+    assert read([1], pa.timestamp("s", "UTC"))[1] is None
+    assert read([1], pa.timestamp("s", "Asia/Tokyo"))[1] == "times are converted to UTC"
     times, _ = read(["2026-03-01T00:00:00+01:00", "2026-03-01T00:00:00Z"])
     assert np.diff(times) == np.timedelta64(1, "h")
 
@@ -59,6 +78,12 @@ def test_dates_and_iso_texts_need_no_note():
 def test_a_slip_among_dates_names_its_row():
     with pytest.raises(ValueError, match="'soon' in row 2; give ISO 8601"):
         read(["2026-03-01", "soon", "2026-03-03"])
+
+
+def test_a_slip_among_dates_in_another_order_does_too():
+    days = [f"{day:02}.03.2026" for day in range(1, 31)]
+    with pytest.raises(ValueError, match=r"'31.02.2026' in row 5 is no date, others are read day first; correct it"):
+        read([*days[:4], "31.02.2026", *days[4:]])
 
 
 def test_steps_of_rows_without_times_keep_their_order():

@@ -148,8 +148,8 @@ class Sampling:
     unsorted: int = 0
     repeated: int = 0
     window: str = ""  # the reason for the window's length; empty if the user set it
-    begins: list[int] = field(default_factory=list)  # given steps at which a series begins or restarts
-    steps: list[int] | None = None  # the step of each row, if rows were sorted or averaged
+    begins: list[int] = field(default_factory=list, repr=False)  # given steps at which a series begins or restarts
+    steps: list[int] | None = field(default=None, repr=False)  # the step of each row, if rows were sorted or averaged
 
     def words(self) -> list[str]:
         """One sentence per change."""
@@ -174,9 +174,10 @@ def read_series(X: Any, by: Sequence[str] = (), sampling: Sampling | None = None
     """
     sampling, found, steps, done = sampling or Sampling(), list[Series](), list[np.ndarray](), 0
     for one, what, key in _given(X):
-        rows = _one(one, what, by)
+        is_split = is_frame(one) and bool(by) and (key is None or not set(by).isdisjoint(as_table(one).column_names))
+        rows = _one(one, what, by if is_split else ())
         keys, codes = [rows.key or (key if by else None)], np.zeros(len(rows.values), np.int64)
-        if by and is_frame(one):
+        if is_split:
             keys, codes = entities_of(as_table(one), by)
         ordered = Ordered.of(rows.values, rows.times, codes)
         sampling.unsorted += ordered.unsorted

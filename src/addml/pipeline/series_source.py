@@ -87,7 +87,9 @@ class SeriesSource:
         if options.events is not None:
             model = replace(model, decision=Decision(tau, EVENTS, options.events))
         scored = _Scored(model, read, scores, flagged)
-        closest = [] if flagged or not np.ptp(scores) else model.events(scores, rows.sampling, CLOSEST, options.min_steps)[1]
+        closest = (
+            [] if flagged or not np.ptp(scores) else model.events(scores, rows.sampling, CLOSEST, options.min_steps)[1]
+        )
         ranked, pictures = _ranked(scored, rows, closest, options)
         findings = _findings(scored, ranked, pictures, 0 if own is None else len(read.steps))
         short = (scores > model.threshold) & (scored.ranks == 0)
