@@ -384,6 +384,16 @@ def test_a_machine_that_training_did_not_have_is_said(machines):
     )
 
 
+def test_a_series_shorter_than_a_window_is_said(machines):
+    lines = machines.read_text().splitlines()
+    short = [line for line in lines[1:] if ",a," in line][:7]
+    Path("short.csv").write_text("\n".join([*lines, *(line.replace(",a,", ",new,") for line in short)]))
+    said = "shorter than a window (10 steps), so their scores are rough: new"
+    run("detect", "short.csv", *ENTITIES, "--model", "m", "--no-report").succeeded(said)
+    Path("seven.csv").write_text("\n".join([lines[0], *short]))
+    run("score", "seven.csv", "--time", "when", "--model", "m").succeeded(said.replace("new", "a"))
+
+
 def test_days_before_months_where_no_value_tells_but_the_steps_do(machines):
     lines = machines.read_text().replace("2026-03-01 ", "02/03/2026 ").splitlines()
     later = [line.replace("02/03/2026", "03/03/2026") for line in lines[1:]]

@@ -83,6 +83,11 @@ class SeriesSource:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # training gave these warnings
                 read, rows, scores = own, cast(WindowRows, model.vectorizer.read(own.series)), model.training.values
+        window = rows.windows.window
+        if short := [_named(one.key) for one in read.series if len(one.values) < window]:
+            read.data.notes.append(
+                f"shorter than a window ({window} steps), so their scores are rough: {listed(short)}"
+            )
         tau, flagged = model.events(scores, rows.sampling, options.events, options.min_steps)
         if options.events is not None:
             model = replace(model, decision=Decision(tau, EVENTS, options.events))
@@ -106,8 +111,8 @@ class SeriesSource:
         read, groups = read_series(self.options, progress, model), model.vectorizer.groups
         new = [str(one.key) for one in read.series if groups is not None and groups.code(one.key) < 0]
         if new:
-            unseen = listed([key.replace(BETWEEN, ", ") for key in new])
-            read.data.notes.append(f"not in training, so compared with all of {listed(model.by)}: {unseen}")
+            unseen = f"not in training, so compared with all of {listed(model.by)}"
+            read.data.notes.append(f"{unseen}: {listed(list(map(_named, new)))}")
         with progress.stage("Scoring", None):
             rows = cast(WindowRows, model.vectorizer.read(read.series))
             return read, rows, model.scores(rows, *scoring_place(self.options, model))
@@ -145,6 +150,10 @@ def _findings(scored: _Scored, ranked: Sequence[Finding], pictures: Sequence[Eve
         trained_rows=trained,
     )
     return found if model.vectorizer.groups is None else replace(found, usual=())
+
+
+def _named(key: str | None, default: str = "the series") -> str:
+    return default if key is None else key.replace(BETWEEN, ", ")
 
 
 class Blame(NamedTuple):
@@ -239,7 +248,7 @@ def _track(scored: _Scored, ranked: Sequence[Finding], pictures: Sequence[EventP
     named = [reason.column for finding in ranked for reason in finding.reasons[:1]]
     drawn = sorted(names, key=lambda name: (-named.count(name), names.index(name)))[:DRAWN]
     values, _ = forward_filled(read.values[:, [names.index(name) for name in drawn]], np.full(len(drawn), np.nan))
-    keys = [(one.key or "").replace(BETWEEN, ", ") for one in read.series]
+    keys = [_named(one.key, "") for one in read.series]
     return Track(
         times=(read.when(int(read.times.argmin())), read.when(int(read.times.argmax()))),
         scores=scored.scores,
