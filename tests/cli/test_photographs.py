@@ -57,7 +57,7 @@ def test_evaluate_trains_on_train_and_compares_test_with_folders_and_masks(addml
 
 def test_evaluate_by_a_saved_model_gives_the_same_figures(addml, boards, tmp_path):
     addml("fit", boards / "train", "--clean", "--model", "m").succeeded("trained on 12 images")
-    addml("info", "m").succeeded("flags at most 1 in 13")
+    addml("info", "m").succeeded("at most 1 in 13")
     first = json.loads(addml("evaluate", boards, "--json").out)["evaluation"]
     second = json.loads(addml("evaluate", boards, "--model", "m", "--json").out)["evaluation"]
     assert first == second

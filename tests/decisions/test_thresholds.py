@@ -122,7 +122,7 @@ def test_an_alarm_rate_that_the_rows_cannot_hold_is_refused():
     [
         (Decision(1.0, "tau"), "as given"),
         (Decision(1.0, "quantile", 0.1), "the 10% highest-scoring training rows"),
-        (Decision(1.0, "alarm_rate", 0.001), "flags at most 1 in 1,000 rows like the training rows"),
+        (Decision(1.0, "alarm_rate", 0.001), "at most 1 in 1,000 rows like the training rows"),
         (Decision(1.0, "max_false_alarms", 0.1), "at most 10% of the flagged rows are like the training rows"),
         (Decision(1.0, "flag", 20), "the 20 highest-scoring rows"),
         (Decision(1.0, "per_day", 5), "5 a day on average, the highest-scoring ones"),

@@ -193,12 +193,24 @@ def test_a_series_is_zoomed_by_keys_and_shown_whole_again(browser, tmp_path):
     assert browser.complaints() == []
 
 
+@pytest.mark.parametrize("width", [1280, 400])
+def test_the_texts_of_a_series_are_large_enough_to_read(browser, tmp_path, width):
+    browser.open(write_report(series(2, 3), tmp_path / "series.html"), width)
+    high = (
+        "Math.min(...[...document.querySelectorAll('svg.track text')].map((one) => one.getBoundingClientRect().height))"
+    )
+    assert browser.value(high) >= 11
+    assert browser.value("document.documentElement.scrollWidth") <= width
+
+
 @pytest.mark.parametrize(
     ("when", "words"),
     [
         (times(2880, 300), ["2026-03-02", "2026-03-04", "2026-03-06", "2026-03-08", "2026-03-10"]),
         (times(97, 900), ["03-01 06:00", "03-01 12:00", "03-01 18:00"]),
         (times(61, 1), ["00:00:10", "00:00:20", "00:00:30", "00:00:40", "00:00:50"]),
+        (times(215, 86400), ["2026-04", "2026-05", "2026-06", "2026-07", "2026-08", "2026-09"]),
+        (times(1200, 86400), ["2026-07", "2027-01", "2027-07", "2028-01", "2028-07", "2029-01"]),
         (np.arange(1000), ["200", "400", "600", "800"]),
         (np.zeros(3), []),
     ],

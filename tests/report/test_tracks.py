@@ -1,13 +1,14 @@
 """Series in a report: an axis of round times, one picture an event, entities, and pages that stay readable."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from addml.findings import EventPicture, Finding, Findings, Track
 from addml.report import redacted
-from addml.report.charts import event_plot
+from addml.report.charts import event_plot, series_plot
 from addml.report.html import to_html, to_markdown
 from addml.report.sections import MAX_SERIES, build_document
 
@@ -58,6 +59,31 @@ def test_a_page_of_three_thousand_events_stays_readable():
     assert "988 more series are not drawn." in page
     assert "2,970 more events are not drawn." in page
     assert page.count('class="finding') == 200
+
+
+def test_an_event_is_named_by_its_times_and_told_whole():
+    page = to_html(build_document(series(2, 2)))
+    assert '<a href="#rank-1" class="row-link">h0 a to b</a>' in page  # not the step of the peak beside the start
+    assert page.count('<span class="key">steps</span> 10') == 2  # after host, start, end and peak
+    found = series(1, 1)
+    told = to_html(build_document(replace(found, ranked=(replace(found.ranked[0], values={"heat": 5.0}),))))
+    assert "Step 11, the peak" in told
+
+
+def test_a_panel_is_titled_by_the_range_of_its_values():
+    track = series(1, 1).track
+    assert "score: 0 to 5" in str(series_plot(track, 99.0, "a series"))
+
+
+def test_columns_without_usual_values_have_no_empty_cells():
+    page = to_markdown(build_document(series(1, 1)))
+    assert "| Column |\n| --- |\n| heat |" in page
+
+
+@pytest.mark.parametrize(("events", "said"), [(3, "Events are shaded"), (600, "The 500 strongest events are shaded")])
+def test_which_events_are_shaded_is_said(events, said):
+    page = to_html(build_document(series(600, events, pictures=0)))
+    assert said in page
 
 
 def test_the_band_is_drawn_around_what_is_expected():

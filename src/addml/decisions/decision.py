@@ -53,7 +53,7 @@ class Decision:
             GIVEN: "as given",
             AUTO: f"{noun}s that stand clear of the rest, by an estimate from the bulk of the scores",
             QUANTILE: f"the {percent(share)} highest-scoring training {noun}s",
-            ALARM_RATE: f"flags at most {one_in(share)} {noun}s like the training {noun}s",
+            ALARM_RATE: f"at most {one_in(share)} {noun}s like the training {noun}s",
             MAX_FALSE_ALARMS: f"at most {percent(share)} of the flagged {noun}s are like the training {noun}s",
             FLAG: f"the {counted(int(share), f'highest-scoring {noun}')}",
             PER_DAY: f"{int(share):,} a day on average, the highest-scoring ones",

@@ -195,9 +195,9 @@ def _panel(panel: Panel, top: int, threshold: float) -> tuple[list[Html], str]:
     """The shapes of a panel, and its title: the name and the range of the values."""
     name, values, band = panel
     low, high = envelope(np.asarray(values, float))
-    known = np.concatenate([low, high, [threshold], [] if band is None else band.ravel()])
-    known = known[np.isfinite(known)]
-    least, most = (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
+    own = np.concatenate([low, high])
+    ends = _ends(own)
+    least, most = _ends(np.concatenate([own, [threshold], [] if band is None else band.ravel()]))
 
     def y(value: Any) -> np.ndarray:
         return np.asarray(top + PANEL_HEIGHT * (1 - (np.asarray(value) - least) / ((most - least) or 1.0)))
@@ -211,7 +211,13 @@ def _panel(panel: Panel, top: int, threshold: float) -> tuple[list[Html], str]:
     if math.isfinite(threshold):
         at = f"{float(y(threshold)):.1f}"
         parts.append(el("line", x1=0, x2=WIDTH, y1=at, y2=at, class_="threshold"))
-    return parts, f"{one_line(name, 40)}: {number(least)} to {number(most)}"
+    return parts, f"{one_line(name, 40)}: {number(ends[0])} to {number(ends[1])}"
+
+
+def _ends(values: np.ndarray) -> tuple[float, float]:
+    """The least and the greatest finite value."""
+    known = values[np.isfinite(values)]
+    return (float(known.min()), float(known.max())) if len(known) else (0.0, 1.0)
 
 
 def _outline(low: np.ndarray, high: np.ndarray, *, backwards: bool = False) -> str:

@@ -240,9 +240,12 @@ def _series(track: Track, threshold: float) -> Figure:
         axes.fill_between(steps, low, high, color=NORMAL, lw=0.8)
         for start, stop in track.events[: charts.MAX_EVENTS]:
             axes.axvspan(start, max(stop, start + len(values) / 500), color=ANOMALY, alpha=0.25, lw=0)
+        for _, start, _ in track.entities[1 : charts.MAX_EVENTS]:
+            axes.axvline(start, color=INK, lw=0.3)
         axes.set_ylabel(one_line(name, 40), parse_math=False)  # dollars in a name are not a formula
     every[0].axhline(threshold, color=INK, lw=1, ls="--")
-    every[-1].set(xlabel=f"step, {track.times[0]} to {track.times[1]}" if track.times[0] else "step")
+    step = "step" if len(track.entities) < 2 else f"step of {len(track.entities):,} series, one after another"
+    every[-1].set(xlabel=f"{step}, {track.times[0]} to {track.times[1]}" if track.times[0] else step)
     return figure
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from addml.arrays import evenly_spaced_with_ends
 from addml.findings import MEASURES, Findings, Picture
 from addml.report import charts
-from addml.report.charts import event_plot, series_plot
+from addml.report.charts import MAX_EVENTS, event_plot, series_plot
 from addml.report.html import Document, Html, Section, button, chart, el, facts, folded, joined, paragraph, table
 from addml.report.summary import MAX_DETAILS, RankedRows, event_name, headline, key_figures, lead, score_format
 from addml.text import counted, number, one_line, percent, python_value
@@ -155,9 +155,12 @@ def _series(findings: Findings) -> Html:
         return Html("")
     when = f" from {track.times[0]} to {track.times[1]}" if track.times[0] else ""
     label = f"{counted(len(track.events), 'event')} in {len(track.scores):,} steps{when}."
-    hint = "Events are shaded; a dashed line is the threshold. Drag to zoom in, double-click to see all."
+    shaded = f"The {MAX_EVENTS} strongest events" if len(track.events) > MAX_EVENTS else "Events"
+    hint = f"{shaded} are shaded; a dashed line is the threshold. Drag to zoom in, double-click to see all."
     if len(track.entities) < 2:
-        return joined([paragraph(label, hint), el("figure", series_plot(track, findings.threshold, label))])
+        return joined(
+            [paragraph(label, hint), el("figure", series_plot(track, findings.threshold, label), class_="drawing")]
+        )
     starts = [start for _, start, _ in track.entities]
     owners = [bisect_right(starts, start) - 1 for start, _ in track.events]  # the strongest event first
     parts = []
@@ -165,7 +168,7 @@ def _series(findings: Findings) -> Html:
         count = owners.count(place)
         title = f"{one_line(track.entities[place][0], 60)}: {counted(count, 'event') if count else 'no event'}"
         drawing = series_plot(track, findings.threshold, label, place)
-        parts.append(folded(title, el("figure", drawing), is_open=rank < 3))
+        parts.append(folded(title, el("figure", drawing, class_="drawing"), is_open=rank < 3))
     more = _more(len(starts) - len(parts), "series", "series", "drawn")
     return joined([paragraph(label, hint), *parts, more])
 
@@ -181,7 +184,7 @@ def _events(findings: Findings) -> Html:
     parts = []
     for picture, finding in zip(pictures, findings.ranked, strict=False):
         title = f"{picture.rank}. {event_name(finding)}"
-        drawing = el("figure", event_plot(picture, title))
+        drawing = el("figure", event_plot(picture, title), class_="drawing")
         parts.append(folded(one_line(title), drawing, is_open=picture.rank <= OPEN_EVENTS))
     more = _more(len(findings.ranked) - len(pictures), "event", "events", "drawn")
     return joined([paragraph(f"{about}."), *parts, more])
@@ -277,8 +280,8 @@ def _data(findings: Findings) -> Html:
         parts.append(el("div", el("h3", "Dropped columns"), dropped))
     if columns:
         usual = {one.column: (one.kind, one_line(one.words) or "–") for one in findings.usual}
-        used = [(one_line(column), *usual.get(column, ("", ""))) for column in findings.columns]
-        content = _capped("Columns used", ("Column", "Column type", "Usual values"), used, "column")
+        used = [(one_line(column), *usual.get(column, ("", "")))[: 3 if usual else 1] for column in findings.columns]
+        content = _capped("Columns used", ("Column", "Column type", "Usual values")[: len(used[0])], used, "column")
         parts.append(folded(f"{counted(columns, 'column')} used", content, is_open=columns <= 12))
     return joined(parts)
 

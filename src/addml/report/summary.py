@@ -116,9 +116,11 @@ class RankedRows:
             return el("p", f"No {self.noun} is ranked.", class_="muted")
         similar, items = {group.ranks[0]: len(group.ranks) - 1 for group in self.groups}, []
         for one in self.examples:
-            name = [el("a", self.name(one), href=f"#rank-{one.rank}", class_="row-link")]
+            is_event = self.findings.track is not None and "start" in one.ids
+            title = one_line(event_name(one), 80) if is_event else self.name(one)
+            name = [el("a", title, href=f"#rank-{one.rank}", class_="row-link")]
             ids = sorted(map(_id_text, list(one.ids.values())[:MAX_IDS]), key=lambda x: -sum(map(str.isalpha, x)))
-            name += [el("span", one_line(value, 40), class_="id") for value in ids[:1]]
+            name += [el("span", one_line(value, 40), class_="id") for value in ids[:1] if not is_event]
             reasons = joined([el("span", one_line(reason.words)) for reason in one.reasons[:2]], Html("<i>; </i>"))
             about = [el("b", *name), el("span", reasons or "no reason listed", class_="why")]
             if one.rank in similar:
@@ -187,7 +189,7 @@ class RankedRows:
         name, rank = self.name(finding), finding.rank
         ids = [
             el("span", el("span", one_line(key), class_="key"), " ", _id_text(value), class_="id")
-            for key, value in list(finding.ids.items())[:MAX_IDS]
+            for key, value in list(finding.ids.items())[: MAX_IDS if self.findings.track is None else None]
         ]
         reasons = [
             el("li", el("span", one_line(one.words)), " ", el("small", percent(one.share)))
@@ -207,7 +209,8 @@ class RankedRows:
 
     def _details(self, finding: Finding) -> Html:
         found, has_usual = comparisons(finding, self.usual), bool(self.usual)
-        title = f"{self.name(finding)} compared with usual values" if has_usual else self.name(finding)
+        title = self.name(finding) if self.findings.track is None else f"{self.name(finding)}, the peak"
+        title += " compared with usual values" if has_usual else ""
         content = [el("h4", title, aria_hidden="true"), _compared(title, found[:SHOWN_COLUMNS], has_usual)]
         if rest := found[SHOWN_COLUMNS:]:
             more = counted(len(rest), "more column") + (", less unusual" if has_usual else "")

@@ -1,7 +1,8 @@
 // Zooming into a series: drag over a part, or use +, - and arrows; double-click or Escape shows all of it.
 
 const UNITS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200,
-  ...[1, 2, 7, 14, 28, 91, 182, 365, 730, 1826, 3652].map((days) => days * 86400)];
+  ...[1, 2, 7, 14].map((days) => days * 86400)];
+const MONTHS = [1, 2, 3, 6, 12, 24, 60, 120, 240, 600, 1200], MONTH = 30.44 * 86400;
 const TICKS = 7;
 
 function between(from, to, value) {
@@ -11,10 +12,19 @@ function between(from, to, value) {
   return to[i - 1] + share * (to[i] - to[i - 1]);
 }
 
+function months(low, high) {
+  const unit = MONTHS.find((one) => (high - low) / (one * MONTH) <= TICKS + 3) ?? MONTHS[MONTHS.length - 1], found = [];
+  const begins = (month) => Date.UTC(1970, month) / 1000;
+  for (let month = Math.floor(low / MONTH / unit) * unit; begins(month) <= high; month += unit) {
+    if (begins(month) >= low) found.push([begins(month), new Date(begins(month) * 1000).toISOString().slice(0, 7)]);
+  }
+  return found;
+}
+
 function ticks(low, high, isTime) {
   const span = high - low, power = 10 ** Math.floor(Math.log10(span / TICKS));
-  const unit = (isTime && span >= 1 ? UNITS : [1, 2, 5, 10].map((one) => one * power)).find((one) => span / one <= TICKS)
-    ?? UNITS[UNITS.length - 1];
+  const unit = (isTime && span >= 1 ? UNITS : [1, 2, 5, 10].map((one) => one * power)).find((one) => span / one <= TICKS);
+  if (!unit) return months(low, high);
   const found = [];
   for (let at = Math.ceil(low / unit) * unit; at <= high; at += unit) found.push(at);
   const words = (at) => {
