@@ -87,3 +87,25 @@ def test_images_on_the_device(cuda):
     scores = detector.anomaly_score(torch.as_tensor(images, device=cuda))
     assert scores.argmax() == 3
     np.testing.assert_array_equal(scores, detector.anomaly_score(images))
+
+
+@pytest.mark.parametrize("kind", ["table", "images", "series", "recurrent"])
+def test_recorded_steps_are_the_steps_made_one_by_one(cuda, X, monkeypatch, kind):
+    from addml.learning import training
+    from addml.learning.learner import MetricLearner, ReconstructionLearner
+
+    settings = {"series": {"window": 8}, "recurrent": {"window": 8, "encoder": "recurrent"}}.get(kind, {})
+    rows = np.random.default_rng(1).integers(0, 255, (600, 12, 12), np.uint8) if kind == "images" else X
+    recorded, record = [], training._RecordedStep.__init__
+    monkeypatch.setattr(training._RecordedStep, "__init__", lambda *given: recorded.append(1) or record(*given))
+
+    def fitted():
+        return addml.ADDML(epochs=3, random_state=0, device=cuda, batch_size=32, **settings).fit(rows)
+
+    ours, made = fitted(), len(recorded)
+    for learner in (MetricLearner, ReconstructionLearner):
+        monkeypatch.setattr(learner, "recordable", False)
+    one_by_one = fitted()
+    assert 0 < made == len(recorded)
+    np.testing.assert_allclose(ours.anomaly_scores_, one_by_one.anomaly_scores_, rtol=2e-3, atol=2e-3)
+    assert ours.history_[-1]["train_loss"] == pytest.approx(one_by_one.history_[-1]["train_loss"], rel=1e-3)

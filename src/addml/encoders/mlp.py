@@ -55,8 +55,9 @@ class MLPNetwork(LayeredNetwork):
 
     def through(self, x: Array, start: int, stop: int) -> Array:
         """The output of layers `start` to `stop`; a row's bits do not depend on other rows."""
+        product = operator.matmul if x.shape[-2] == 1 else row_product  # a product of one row has no places
         for layer in range(start, stop):
-            x = self._layer(layer, x, row_product)
+            x = self._layer(layer, x, product)
         return x
 
     def forward(self, x: Array) -> tuple[Array, Callable[[Array], Array]]:

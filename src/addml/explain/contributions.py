@@ -288,7 +288,8 @@ def _window_features(view: str, model: Model, x: np.ndarray, ready: Ready, locat
     network, metric = model.encoder, ready["metric"]
     if view == "residual":
         assert isinstance(network, AutoencoderNetwork)
-        return _length_parts((network.reconstructed(network.embed(x[None])[..., :-1]) - x).swapaxes(0, 1))
+        x = x[:, None, None]
+        return _length_parts((network.reconstructed(network.embed(x)[..., :-1]) - x)[:, :, 0])
     if view == "linear":
         away = x.astype(np.float64) - metric.mean
         return _length_parts((away - away @ metric.components.T @ metric.components)[:, None])

@@ -19,6 +19,7 @@ from addml.arrays import (
     room,
     row_sums,
     to_numpy,
+    zeros,
 )
 from addml.distances import center_distances, count_of, cross_distances, matched_distances, smallest, unordered
 from addml.learning.group import ALONE, Group
@@ -39,6 +40,8 @@ Portion = Sequence[tuple[int, int]]  # ranges of rows, ascending, that are shuff
 class TakesRows(Protocol):
     """What training needs of addml.inputs.Rows."""
 
+    values: Any  # a tensor if they lie on a device
+
     def __len__(self) -> int: ...
     def take(self, ids: Array) -> Array: ...
     def portions(self, epoch: int) -> Iterable[Portion | None]: ...
@@ -51,6 +54,11 @@ class MetricLearner:
 
     def __init__(self, encoder: Any, loss: CenterCloseness, group: Group = ALONE) -> None:
         self.encoder, self.loss, self.group = encoder, loss, group
+
+    @property
+    def recordable(self) -> bool:
+        """Whether steps on full batches are the same operations, without code of the user's: CUDA can record them."""
+        return getattr(self.loss, "miner", None) is None and self.encoder.name != "module"
 
     def set_weights(self, weights: Array) -> None:
         """Use these weights, which training changes in place."""
@@ -165,9 +173,11 @@ class ReconstructionLearner(MetricLearner):
         x = x[:, : batch.normal]
         output, back = self.encoder.forward(x)
         error = output - x
+        rows = zeros(error.shape[:1], error) + batch.normal
         if min(batch.normal_counts) < batch.normal:
             error *= present(batch.normal_counts, batch.normal, error)[:, :, None]
-        numbers = as_like(batch.normal_counts, error).clip(1) * x.shape[-1]  # (E,)
+            rows = as_like(batch.normal_counts, error).clip(1)
+        numbers = rows * x.shape[-1]  # (E,)
         value = row_sums(column_sums(error * error))[:, 0, 0] / numbers
         error *= 2 / numbers[:, None, None]
         return Loss(value, error, namespace(value).zeros_like(value)), back(error)

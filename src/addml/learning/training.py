@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +18,7 @@ from addml.distances import count_of
 from addml.learning.group import ALONE, Group, average, rounds
 from addml.learning.learner import MetricLearner, Portion, TakesRows, distill, packed, padded, within
 from addml.learning.losses import Batch
-from addml.learning.state import Member, TrainingState, adam
+from addml.learning.state import Member, TrainingState, adam, corrected, move
 
 logger = logging.getLogger("addml")
 
@@ -94,6 +95,9 @@ class _Loop:
 
     def __post_init__(self) -> None:
         self.decay = self.learner.encoder.is_matrix() * self.schedule.weight_decay  # (P,)
+        on_cuda = getattr(self.decay, "is_cuda", False) and not isinstance(self.rows.values, np.ndarray)
+        self.records = on_cuda and self.learner.recordable
+        self.recorded: dict[int, _RecordedStep] = {}  # by the number of members
 
     @property
     def active(self) -> list[Member]:
@@ -135,6 +139,11 @@ class _Loop:
             batch = Batch(whole.ids[own], whole.normal, whole.normal_counts[own], whole.anomaly_counts[own])
             if own.stop != len(part.active):
                 part = self.state.leading(own.stop)
+            is_full = min(batch.normal_counts) == schedule.batch_size and not any(batch.anomaly_counts)
+            if is_full and (step := self._recorded_step(part)) is not None:
+                sums[:, own] += step(part, center[own], batch.ids, schedule.learning_rate)
+                made[own] += 1
+                continue
             self.learner.set_weights(part.weights)
             loss, gradient = self.learner.loss_and_grad(self.rows.take(batch.ids), center[own], batch)
             gradient += part.weights * self.decay
@@ -144,6 +153,17 @@ class _Loop:
             sums[1, at] += loss.cutoff[at]
             adam(part, gradient, schedule.learning_rate, None if moving.all() else moving)
             made[own] += moving
+
+    def _recorded_step(self, part: TrainingState) -> _RecordedStep | None:
+        """A step of so many members on CUDA; None if it cannot be recorded."""
+        members = len(part.weights)
+        if self.records and members not in self.recorded:
+            try:
+                self.recorded[members] = _RecordedStep(self, part)
+            except RuntimeError as error:
+                logger.info("training steps are not recorded: %s", error)
+                self.records = False
+        return self.recorded.get(members)
 
     def _synchronous_steps(self, batches: Iterator[Batch], center: Array) -> np.ndarray:
         """Steps by the mean gradient of all processes that have rows left."""
@@ -205,6 +225,50 @@ class _Loop:
             return False
         ids = index_like(self.members[e].train[:ROWS_TO_COMPARE], self.state.weights)
         return twice < len({row.tobytes() for row in to_numpy(self.rows.take(ids))})
+
+
+class _RecordedStep:
+    """A step on a full batch, recorded as a CUDA graph: one launch in place of dozens."""
+
+    def __init__(self, loop: _Loop, part: TrainingState) -> None:
+        import torch
+
+        members, self.learner, self.rows, self.decay = len(part.weights), copy.copy(loop.learner), loop.rows, loop.decay
+        self.state = (part.weights.clone(), part.first.clone(), part.second.clone())
+        self.learner.set_weights(self.state[0])
+        self.center = part.weights.new_zeros(members, self.learner.encoder.outputs)
+        self.ids = torch.zeros(members, loop.schedule.batch_size, dtype=torch.int64, device=part.weights.device)
+        self.rates = part.weights.new_ones(2, members, 1)
+        beside, self.graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        beside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(beside):
+            self._step()  # what is allocated only once must not be part of the record
+        torch.cuda.current_stream().wait_stream(beside)
+        with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+            self.sums = self._step()
+
+    def _step(self) -> Array:
+        """Make a step; returns losses and cut-offs (2, A)."""
+        members, size = self.ids.shape
+        batch = Batch(self.ids, size, [size] * members, [0] * members)
+        loss, gradient = self.learner.loss_and_grad(self.rows.take(self.ids), self.center, batch)
+        gradient += self.state[0] * self.decay
+        rate, epsilon = self.rates
+        move(*self.state, gradient, rate, epsilon)
+        return namespace(gradient).stack([loss.value, loss.cutoff])
+
+    def __call__(self, part: TrainingState, center: Array, ids: Array, learning_rate: float) -> Array:
+        """Make a step of these members; returns their losses and cut-offs (2, A)."""
+        part.steps += 1
+        rates = as_like(np.stack(corrected(learning_rate, part.steps))[..., None], self.rates)
+        theirs = (part.weights, part.first, part.second, center, ids, rates)
+        mine = (*self.state, self.center, self.ids, self.rates)
+        for target, source in zip(mine, theirs, strict=True):
+            target.copy_(source)
+        self.graph.replay()
+        for target, source in zip(theirs[:3], mine[:3], strict=True):
+            target.copy_(source)
+        return self.sums
 
 
 def minibatches(

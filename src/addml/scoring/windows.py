@@ -172,7 +172,7 @@ class Nearest:
 
 def _product(x: Array, matrix: Array, singly: bool) -> Array:
     """Rows x (b, d) times a matrix (d, k), one row at a time if `singly`."""
-    return row_product(x[:, None], matrix)[:, 0] if singly else row_product(x, matrix)
+    return (x[:, None] @ matrix)[:, 0] if singly else row_product(x, matrix)
 
 
 def count(distances: Array, view: str) -> int:
