@@ -13,7 +13,7 @@ import numpy as np
 from addml import model_file
 from addml.compute import blas_threads
 from addml.encoders.base import Network
-from addml.encoders.recurrent import TILE, Parts, RecurrentNetwork, next_state, seen_by
+from addml.encoders.recurrent import TILE, RecurrentNetwork, next_state, seen_by
 from addml.model import Model
 from addml.preprocessing.scaling import FARTHEST, bend
 from addml.recent_steps import RecentSteps
@@ -35,12 +35,7 @@ class Stream:
     """One series; `score(step)` gives the score of each step from the steps so far."""
 
     def __init__(
-        self,
-        model: Model,
-        threshold: float,
-        names: Sequence[str] | None = None,
-        entity: str | None = None,
-        adapt: int | None = None,
+        self, model: Model, threshold: float, names: Sequence[str] | None, entity: str | None, adapt: int | None
     ) -> None:
         """Begin a new series, of an entity if the detector was fitted with `by`."""
         check_causal(model)
@@ -54,11 +49,10 @@ class Stream:
         self.window, self.channels = model.form.shape
         self.features = model.step_features
         self._ready = model.scorer_ready("cpu")
-        self._encoder: _Windows | _Blocks
-        if isinstance(model.encoder, RecurrentNetwork):
-            self._encoder = _Windows(model.encoder)
-        else:
-            self._encoder = _Blocks(model.encoder, self.window, self.channels, model.block("cpu"))
+        encoder, shape = model.encoder, (self.window, self.channels)
+        self._encoder = (
+            _Windows(encoder) if isinstance(encoder, RecurrentNetwork) else _Blocks(encoder, *shape, model.block("cpu"))
+        )
         rows = 1 if model.scorer.tile == 1 else max(STEPS, model.scorer.tile)
         self._z = np.zeros((len(model.encoder.weights), rows, model.encoder.outputs), np.float32)
         self._past = np.zeros((2, self.window, self.channels), np.float32)  # twice, so that the window is one piece
@@ -77,7 +71,9 @@ class Stream:
         with np.errstate(over="ignore"):  # features are clipped
             prepared = self._prepared(step)
         with blas_threads(1):
-            score = self._next(prepared)
+            for _ in range(0 if self._steps else self.window - 1):
+                self._push(prepared)
+            score = self._scored(self._push(prepared))
         if self._recent is not None and self._recent.add(self._last, score > self.threshold):
             self._use(self._recent.model)
             self._steps -= self.window  # push the last window again: its level may have moved
@@ -124,12 +120,6 @@ class Stream:
             features -= self._shift
             features /= self._reach
         return features
-
-    def _next(self, prepared: np.ndarray) -> float:
-        if not self._steps:
-            for _ in range(self.window - 1):
-                self._push(prepared)
-        return self._scored(self._push(prepared))
 
     def _push(self, prepared: np.ndarray) -> np.ndarray:
         self._past[:, self._steps % self.window] = prepared
@@ -197,9 +187,7 @@ def _numbers(step: Any, what: str) -> np.ndarray:
 class Streams:
     """One stream per entity; their next steps are scored as one batch, with the bits of `anomaly_score`."""
 
-    def __init__(
-        self, model: Model, threshold: float, entities: Sequence[str], names: Sequence[str] | None = None
-    ) -> None:
+    def __init__(self, model: Model, threshold: float, entities: Sequence[str], names: Sequence[str] | None) -> None:
         check_causal(model)
         if isinstance(entities, str) or len(set(entities)) < len(entities):
             raise ValueError("entities must be a list of different names")
@@ -215,16 +203,17 @@ class Streams:
         }
 
     def score(self, steps: Any, rows: Sequence[int] | None = None) -> np.ndarray:
-        """The scores (k,) of the next steps (k, channels) of all entities, or of those at the positions `rows`.
-
-        If the channels have names, steps may be a frame or dicts.
-        """
+        """The scores (k,) of the next steps (k, channels), a frame or dicts, of all entities or of those at `rows`."""
         every = np.arange(len(self.entities))
         own = every if rows is None else np.asarray(rows, np.int64)
         if rows is not None and (not np.isin(own, every).all() or len(np.unique(own)) < len(own)):
             raise ValueError(f"rows={rows!r} must be different positions from 0 to {len(every) - 1}")
         past, last, seen = self._state.values()
-        values = _numbers(self._in_order(steps), "steps")
+        if self.names is not None and not isinstance(steps, np.ndarray):
+            is_frame = hasattr(steps, "columns")
+            steps = _by_name(steps, self.names) if is_frame else [_by_name(one, self.names) for one in steps]
+            steps = np.transpose(steps) if is_frame else steps
+        values = _numbers(steps, "steps")
         if values.shape != (len(own), past.shape[2]):
             raise ValueError(
                 f"steps has shape {values.shape}; give one of {past.shape[2]} channels for each of {len(own)}"
@@ -243,14 +232,6 @@ class Streams:
         scores = self.model.member_scores(windows.reshape(len(own), -1), "cpu", 1)
         scores = self.model.combine(scores, seen[own] < past.shape[1])
         return self.model.divided(np.asarray(scores), codes)
-
-    def _in_order(self, steps: Any) -> Any:
-        """The steps with the channels in the order of training, as far as they are named."""
-        if self.names is None or isinstance(steps, np.ndarray):
-            return steps
-        if hasattr(steps, "columns"):
-            return np.transpose(_by_name(steps, self.names))
-        return [_by_name(one, self.names) for one in steps]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state of all streams as a folder of JSON and safetensors files, for `restore`."""
@@ -310,7 +291,10 @@ class _Windows:
     def __init__(self, encoder: RecurrentNetwork) -> None:
         self.encoder, self.window = encoder, encoder.layout.window
         self.now = np.zeros(1, np.int64)  # the place of the window that begins with the next step
-        self.layers = [_for_tiles(parts) for parts in encoder.layers]
+        self.layers = [  # for states in tiles (E, tiles, TILE, w); biases are repeated for every row of a tile
+            [*(one[:, None] for one in parts[:2]), *(np.repeat(one[:, None], TILE, axis=2) for one in parts[2:])]
+            for parts in encoder.layers
+        ]
         members, dtype, tiles = len(encoder.weights), encoder.weights.dtype, -(-self.window // TILE)
         self.states = [np.zeros((members, tiles, TILE, width), dtype) for width in encoder.layout.layers]  # per layer
         self.totals = np.zeros_like(self.states[-1]) if encoder.mean else None
@@ -345,9 +329,3 @@ class _Windows:
         x = self.step
         for place, parts in enumerate(self.layers):
             self.states[place] = x = next_state(seen_by(x, parts), self.states[place], parts)
-
-
-def _for_tiles(parts: Parts) -> Parts:
-    """The weights of a layer for states in tiles (E, tiles, TILE, w); biases are repeated for every row of a tile."""
-    matrices, biases = parts[:2], parts[2:]
-    return [*(one[:, None] for one in matrices), *(np.repeat(one[:, None], TILE, axis=2) for one in biases)]

@@ -18,7 +18,6 @@ import numpy as np
 FALSE_RATE = 1 / 1000  # events per window of clean steps, at most, with the default threshold
 AIM = 0.2 * FALSE_RATE  # stricter, as new steps drift: clean parts of the development series had 4 times as many
 TAIL, LEAST_TAIL, TAIL_PEAKS = 0.5, 0.05, 200  # share of the peaks in the tail: lower if that leaves TAIL_PEAKS
-
 THRESHOLDS_TRIED = 64  # from the highest to the lowest peak, until there are too many events
 
 

@@ -92,9 +92,8 @@ class SeriesSource:
         if options.events is not None:
             model = replace(model, decision=Decision(tau, EVENTS, options.events))
         scored = _Scored(model, read, scores, flagged)
-        closest = (
-            [] if flagged or not np.ptp(scores) else model.events(scores, rows.sampling, CLOSEST, options.min_steps)[1]
-        )
+        is_ranked = not flagged and bool(np.ptp(scores))
+        closest = model.events(scores, rows.sampling, CLOSEST, options.min_steps)[1] if is_ranked else []
         ranked, pictures = _ranked(scored, rows, closest, options)
         findings = _findings(scored, ranked, pictures, 0 if own is None else len(read.steps))
         short = (scores > model.threshold) & (scored.ranks == 0)
@@ -136,7 +135,7 @@ class _Scored:
 
 def _findings(scored: _Scored, ranked: Sequence[Finding], pictures: Sequence[EventPicture], trained: int) -> Findings:
     model, read = scored.model, scored.read
-    found = training_findings(
+    return training_findings(
         model,
         read.data.source,
         read.data.notes,
@@ -148,8 +147,8 @@ def _findings(scored: _Scored, ranked: Sequence[Finding], pictures: Sequence[Eve
         track=_track(scored, ranked, pictures),
         noun="step",
         trained_rows=trained,
+        **({} if model.vectorizer.groups is None else {"usual": ()}),
     )
-    return found if model.vectorizer.groups is None else replace(found, usual=())
 
 
 def _named(key: str | None, default: str = "the series") -> str:
