@@ -256,7 +256,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def events(self, X: Any = None, *, count: int | None = None, min_steps: int = 1) -> list[Event]:
         """The events of a series (default: the training series), the strongest first; at most `count` if it is given.
 
-        An event is a run of flagged steps, with gaps of less than a window. It has a start, a stop and a peak: positions
+        An event is a run of flagged steps, with gaps of less than a window. Its start, stop and peak are positions
         among the steps sorted by entity and time.
         """
         if X is None:

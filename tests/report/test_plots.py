@@ -1,5 +1,6 @@
 """Figures for papers."""
 
+import re
 import sys
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ from addml.findings import Track
 from addml.report.notebook import write_figures
 from tests.report.sample import shop
 from tests.report.test_html import bare
+from tests.report.test_tracks import series
 
 NAMES = {"scores", "training", "roc", "precision_recall"}
 
@@ -44,6 +46,15 @@ def test_dollars_in_the_name_of_a_channel_are_no_formula(tmp_path):
     track = Track(("a", "b"), np.zeros(9), (("in $\\foo$ \n or $1$", np.arange(9.0)),), ())
     write_figures(replace(bare(np.zeros(9)), track=track), tmp_path)
     assert "in $\\foo$   or $1$" in (tmp_path / "series.svg").read_text()
+
+
+def test_a_series_is_drawn_over_its_times_and_several_one_after_another(tmp_path):
+    write_figures(series(1, 1), tmp_path / "one")  # 100 minutes from midnight on
+    drawn = (tmp_path / "one" / "series.svg").read_text()
+    assert re.findall(r">01 ([0-9:]+)</text>", drawn)[:3] == ["00:00", "00:15", "00:30"]
+    assert ">step" not in drawn
+    write_figures(series(3, 1), tmp_path / "three")
+    assert ">step of 3 series, one after another</text>" in (tmp_path / "three" / "series.svg").read_text()
 
 
 def test_pyplot_is_left_alone(tmp_path):

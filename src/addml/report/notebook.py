@@ -232,20 +232,20 @@ def _figure(width: float = WIDTH, height: float = HEIGHT, rows: int = 1, columns
 
 def _series(track: Track, threshold: float) -> Figure:
     """The scores and some channels of a series, with its events shaded."""
-    panels = [("score", track.scores), *track.channels]
+    panels, several, last = [("score", track.scores), *track.channels], len(track.entities) > 1, len(track.scores) - 1
+    at = np.arange(last + 1) if several or track.when is None else track.when
     figure, every = _figure(1.7 * WIDTH, 1.1 * len(panels) + 0.4, rows=len(panels))
     for axes, (name, values) in zip(every, panels, strict=True):
         low, high = charts.envelope(np.asarray(values, float))
-        steps = np.linspace(0, len(values), len(low), endpoint=False)
-        axes.fill_between(steps, low, high, color=NORMAL, lw=0.8)
+        axes.fill_between(at[np.linspace(0, last, len(low)).astype(int)], low, high, color=NORMAL, lw=0.8)
         for start, stop in track.events[: charts.MAX_EVENTS]:
-            axes.axvspan(start, max(stop, start + len(values) / 500), color=ANOMALY, alpha=0.25, lw=0)
+            axes.axvspan(at[start], at[min(max(stop, start + last // 500), last)], color=ANOMALY, alpha=0.25, lw=0)
         for _, start, _ in track.entities[1 : charts.MAX_EVENTS]:
             axes.axvline(start, color=INK, lw=0.3)
         axes.set_ylabel(one_line(name, 40), parse_math=False)  # dollars in a name are not a formula
     every[0].axhline(threshold, color=INK, lw=1, ls="--")
-    step = "step" if len(track.entities) < 2 else f"step of {len(track.entities):,} series, one after another"
-    every[-1].set(xlabel=f"{step}, {track.times[0]} to {track.times[1]}" if track.times[0] else step)
+    step = f"step of {len(track.entities):,} series, one after another" if several else "step"
+    every[-1].set(xlabel="" if at is track.when else step)
     return figure
 
 
