@@ -31,6 +31,11 @@ def test_where_no_value_tells_the_more_regular_order_is_taken_and_said(texts, fi
     assert note.endswith("(ambiguous; this order makes steps more regular)")
 
 
+def test_where_neither_the_values_nor_the_steps_tell_it_is_not_claimed():
+    _, note = read([f"01/03/2026 {hour:02}:00" for hour in range(24)])
+    assert note.endswith("are read day first (ambiguous; use ISO 8601 if it is the other order)")
+
+
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_epochs_are_times(unit):
     expected = np.datetime64("2026-03-01T00:00:00", "ns") + np.arange(3) * np.timedelta64(60, "s")

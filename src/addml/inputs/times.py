@@ -94,19 +94,22 @@ def _from_texts(column: Any, what: str) -> tuple[np.ndarray, str | None] | None:
         return _nanoseconds(np.where(np.isnan(days), np.datetime64("NaT"), moments), "the times")
 
     zone = date_zone(known.take([0, len(known) // 2, len(known) - 1]), written.form)
-    in_utc = IN_UTC if zone not in (None, "+00:00") else None
     if written.form not in (DAY_FIRST, MONTH_FIRST):
-        return read(written.form), in_utc
+        return read(written.form), IN_UTC if zone not in (None, "+00:00") else None
     forms = (DAY_FIRST, MONTH_FIRST) if written.is_guess else (written.form,)
-    form, times = max(((form, read(form)) for form in forms), key=lambda one: _regularity(one[1]))
-    guess = " (ambiguous; this order makes steps more regular)" if written.is_guess else ""
-    return times, f"times such as {known[0].as_py()!r} are read {form}{guess}"
+    times = {form: read(form) for form in forms}
+    regular = {form: _regularity(times[form]) for form in forms}
+    form = max(forms, key=regular.__getitem__)
+    is_tie = len(set(regular.values())) == 1
+    why = "use ISO 8601 if it is the other order" if is_tie else "this order makes steps more regular"
+    guess = f" (ambiguous; {why})" if written.is_guess else ""
+    return times[form], f"times such as {known[0].as_py()!r} are read {form}{guess}"
 
 
-def _regularity(times: np.ndarray) -> float:
-    """The share of steps that equal the median step, over all entities together."""
-    steps = np.diff(np.unique(times[~np.isnat(times)]))
-    return float((steps == np.median(steps)).mean()) if len(steps) else 0.0
+def _regularity(times: np.ndarray) -> tuple[float, float]:
+    """The share of steps that equal the median step, over all entities together; then the shorter series wins."""
+    steps = np.diff(np.unique(times[~np.isnat(times)])).astype(float)
+    return float((steps == np.median(steps)).mean()) if len(steps) else 0.0, -float(steps.sum())
 
 
 def _nanoseconds(times: np.ndarray, what: str) -> np.ndarray:

@@ -150,11 +150,10 @@ def series_plot(track: Track, threshold: float, label: str, entity: int = 0) -> 
     """A series, by default the first: panels for its scores and channels, with its events shaded."""
     name, start, stop = track.entities[entity] if track.entities else ("", 0, len(track.scores))
     own = slice(start, stop)
-    panels: list[Panel] = [("score", track.scores[own], None)]
-    panels += [(channel, values[own], None) for channel, values in track.channels]
+    panels: list[Panel] = [(one, values[own], None) for one, values in (("score", track.scores), *track.channels)]
     events = [(a - start, b - start) for a, b in track.events[:MAX_EVENTS] if start <= a < stop]
-    when = None if track.when is None else track.when[own]
-    return _drawing(panels, events, when, f"{name}: {label}" if name else label, threshold)
+    label = f"{name}: {label}" if name else label
+    return _drawing(panels, events, None if track.when is None else track.when[own], label, threshold)
 
 
 def event_plot(picture: EventPicture, label: str) -> Html:

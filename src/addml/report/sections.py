@@ -167,10 +167,9 @@ def _series(findings: Findings) -> Html:
     for rank, place in enumerate(list(dict.fromkeys([*owners, *range(len(starts))]))[:MAX_SERIES]):
         count = owners.count(place)
         title = f"{one_line(track.entities[place][0], 60)}: {counted(count, 'event') if count else 'no event'}"
-        drawing = series_plot(track, findings.threshold, label, place)
-        parts.append(folded(title, el("figure", drawing, class_="drawing"), is_open=rank < 3))
-    more = _more(len(starts) - len(parts), "series", "series", "drawn")
-    return joined([paragraph(label, hint), *parts, more])
+        drawing = el("figure", series_plot(track, findings.threshold, label, place), class_="drawing")
+        parts.append(folded(title, drawing, is_open=rank < 3))
+    return joined([paragraph(label, hint), *parts, _more(len(starts) - len(parts), "series", "series", "drawn")])
 
 
 def _events(findings: Findings) -> Html:
@@ -186,8 +185,8 @@ def _events(findings: Findings) -> Html:
         title = f"{picture.rank}. {event_name(finding)}"
         drawing = el("figure", event_plot(picture, title), class_="drawing")
         parts.append(folded(one_line(title), drawing, is_open=picture.rank <= OPEN_EVENTS))
-    more = _more(len(findings.ranked) - len(pictures), "event", "events", "drawn")
-    return joined([paragraph(f"{about}."), *parts, more])
+    parts.append(_more(len(findings.ranked) - len(pictures), "event", "events", "drawn"))
+    return joined([paragraph(f"{about}."), *parts])
 
 
 def _training(findings: Findings, found: dict[str, Any] | None) -> Html:
