@@ -203,7 +203,7 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
             return f"was made with {name}={then!r}, now it is {given!r}; set it back"
     was, data = before["data"], now["data"]
     for name, what in changes(was.get("files") or {}, data.get("files") or {}):
-        return f"was made of other rows ({name} {what}); give the same table"
+        return f"was made from other rows ({name} {what}); give the same table"
     names = [name for name in sorted({*was, *data}) if was.get(name) != data.get(name)]
     other = ", ".join(f"{name} {was.get(name)}, now {data.get(name)}" for name in names)
-    return f"was made of other rows ({other}); give the same table" if names else None
+    return f"was made from other rows ({other}); give the same table" if names else None

@@ -24,7 +24,6 @@ from addml.scoring.base import Scorer
 from addml.scoring.patches import PatchMemory
 from addml.scoring.views import WHOLE, Views
 from addml.scoring.windows import ONE_CHANNEL, WindowViews
-from addml.text import counted
 
 AUTO = "auto"
 PART = "part"  # the key of a part's class in JSON
@@ -163,7 +162,7 @@ class Config:
         }
         changed = [f"{name}={getattr(self, name)!r}" for name, is_same in same.items() if not is_same]
         if changed:
-            raise ValueError(f"refit cannot change the preparation to {', '.join(changed)}: set it back, or use fit")
+            raise ValueError(f"refit cannot prepare rows with {', '.join(changed)}: set it back, or use fit")
 
     def to_plain(self) -> dict[str, Any]:
         """The settings that training depends on, as JSON values; objects by class name, parts with encoder__hidden."""
@@ -247,9 +246,8 @@ class Config:
         usable = usable if marks is None else usable[marks[usable] != 1]
         if len(usable) < (1 if self.window is None else 2):
             raise ValueError(
-                f"window={self.window!r}: {counted(len(usable), 'complete window ends', 'complete windows end')} at a "
-                "normal or unlabelled step, and at least 2 are needed; give a longer series, a smaller window or "
-                "stride, or other labels"
+                f"window={self.window!r}: at least 2 complete windows must end at a normal or unlabelled step, "
+                f"not {len(usable)}; give a longer series, a smaller window or stride, or other labels"
             )
         train, validation = self.split(usable, random)
         if len(train) < 2 or self.frozen:

@@ -246,7 +246,7 @@ def test_scores_of_another_run_are_not_mixed(rows, saved, tmp_path, here):
     with pytest.raises(AddmlError, match=r"another run \(other threshold\)"):
         score_folder(str(rows), BatchScorer.of(saved[0], threshold=1.0), str(out), Progress())
     assert set(json.loads((out / parts.MANIFEST).read_text())["parts"]) == {file.name for file in out.glob("*.parquet")}
-    with pytest.raises(AddmlError, match="lies in the input"):
+    with pytest.raises(AddmlError, match="is inside the input folder"):
         plan(str(rows), own, str(rows / "out"))
 
 

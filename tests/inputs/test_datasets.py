@@ -66,7 +66,7 @@ def test_a_dataset_in_memory_is_one():
 
 
 def test_a_scanner_is_refused(folder):
-    with pytest.raises(TypeError, match="Scanner is no table on disk: give the path"):
+    with pytest.raises(TypeError, match="Scanner is not a table on disk: give the path"):
         open_source(dataset.dataset(folder, format="parquet").scanner())
 
 

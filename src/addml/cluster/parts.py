@@ -147,7 +147,7 @@ def plan(file: str, scorer: BatchScorer, output: str) -> tuple[Scoring, list[Par
         raise AddmlError(f"{file}: --engine ray scores a Parquet file or a folder of Parquet files.", file=file)
     base = origin.path if origin.path.is_dir() else origin.path.parent
     if folder.is_relative_to(origin.path.resolve()):
-        raise AddmlError(f"{output}: lies in the input, which would read it next time; write elsewhere.")
+        raise AddmlError(f"{output}: is inside the input folder and would be read next time; write elsewhere.")
     groups, unreadable = dict[str, list[int]](), dict[str, str]()  # by file: rows per row group, and the error
     for name in map(os.path.abspath, parquet_files(origin) if origin.path.is_dir() else [origin.path]):
         try:

@@ -189,8 +189,8 @@ class ImageVectorizer(Vectorizer):
         if not is_small and size < FACTOR * usual:
             return None
         return (
-            f"the mean pixel is {size:.3g}, but {usual:.3g} was usual in training: the images seem to have another "
-            "scale; convert them to that of training, such as 0 to 255 or 0 to 1"
+            f"the mean pixel is {size:.3g}, but was about {usual:.3g} in training; convert the images to the scale of "
+            "training, such as 0 to 255 or 0 to 1"
         )
 
     @staticmethod
