@@ -150,9 +150,6 @@ def present(counts: Sequence[int], size: int, like: Array) -> Array:
     return index_like(np.arange(size) < np.asarray(counts)[:, None], like)
 
 
-# A sample of many rows, at even steps -----------------------------------------------------------------------
-
-
 def even_steps(rows: int, count: int) -> np.ndarray:
     """The middles of `count` equal parts of `rows` places."""
     return np.floor((np.arange(count) + 0.5) * rows / count).astype(np.int64)
@@ -173,9 +170,6 @@ def evenly_spaced_by(values: np.ndarray, count: int) -> np.ndarray:
     """The places of `count` values at even ranks, in a fixed random order."""
     steps = np.random.default_rng(0).permutation(even_steps(len(values), min(count, len(values))))
     return np.asarray(np.argsort(values, kind="stable")[steps])
-
-
-# Arrays in files, for what grows with the rows of a table on disk -------------------------------------------
 
 
 class ScratchError(OSError):

@@ -221,9 +221,6 @@ def _space_parts(
     return np.where(parts.any(axis=1, keepdims=True), parts, away)
 
 
-# Windows of series: parts are of channels. A step takes the mean over the windows that cover it --------------
-
-
 def window_contributions(model: Model, rows: WindowRows, places: np.ndarray, device: str, threads: int) -> np.ndarray:
     """Contributions (m, channels) to the scores of the steps at these places: means over the steps around them."""
     assert model.form is not None

@@ -250,8 +250,6 @@ def groups(found: Sequence[Sequence[Reason]]) -> tuple[Grouped, ...]:
     return tuple(one for one in grouped if len(one[2]) > 1)
 
 
-# Phrases: what is unusual about one value of a column --------------------------------------------------------
-
 RARE, RARE_BESIDE = 0.05, 0.1  # a rare level has under 5 %, and under a tenth of the commonest level's share
 UNCOMMON_BESIDE = 0.25  # an uncommon one under a quarter of it
 FAR = 2.0  # times the usual number, or that fraction of it

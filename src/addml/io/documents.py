@@ -156,7 +156,6 @@ def _items(origin: Origin, encoding: str) -> Iterator[dict[str, Any]]:
             yield item
 
 
-# Excel, through openpyxl -------------------------------------------------------------------------------------
 HEADER_ROWS = 500
 SHEET_ROWS = 1_048_576  # Excel's limit; a tiny malicious file can claim more
 
@@ -230,7 +229,6 @@ def _length(row: list[Any]) -> int:
     return max((position + 1 for position, cell in enumerate(row) if cell is not None), default=0)
 
 
-# Databases, through SQLAlchemy -------------------------------------------------------------------------------
 ADDRESS = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*)://")
 READING = re.compile(r"(\s|\(|--[^\n]*\n|/\*.*?\*/)*(select|with|values|table|show|from)\b", re.DOTALL | re.IGNORECASE)
 NOT_DATABASES = ("ftp", "file", "abfs", "hdfs")

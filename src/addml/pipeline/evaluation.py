@@ -173,9 +173,6 @@ def _pixel_areas(counts: np.ndarray) -> dict[str, float]:
     }
 
 
-# Ranges of a series: VUS ------------------------------------------------------------------------------------
-
-
 def volumes(labels: np.ndarray, scores: np.ndarray, widest: int = WIDEST) -> tuple[float, float]:
     """VUS-ROC and VUS-PR: the mean areas under the ROC and precision-recall curves for widths of 0 to `widest` steps.
 

@@ -154,9 +154,7 @@ def forgiven(near: Near, scale: SimilarityScale) -> Array:
     return ((xp.log(near.normal + scale.least) - allowed) / scale.spread).clip(0)
 
 
-# Weighing labels by the features of training rows (n, d); each function returns changed arrays of the scorer --------
-
-Arrays = dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray]  # of the scorer; the functions below return changed ones
 
 
 def calibrated(scorer: Guided, arrays: Arrays, rows: np.ndarray, distance: Distance) -> Arrays:
