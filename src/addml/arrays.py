@@ -66,7 +66,6 @@ def take(x: Array, ids: Array) -> Array:
 
 
 def copy(x: Array) -> Array:
-    """A copy on the same device."""
     return x.copy() if isinstance(x, np.ndarray) else x.clone()
 
 

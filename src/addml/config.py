@@ -144,7 +144,6 @@ class Config:
 
     @property
     def takes_images(self) -> bool:
-        """Whether the encoder takes only images."""
         return getattr(self.encoder, "kind", None) == "images"
 
     def check_preparation(self, vectorizer: Vectorizer) -> None:
@@ -181,7 +180,6 @@ class Config:
         return float(getattr(self.encoder_for(form), "learning_rate", Encoder.learning_rate))
 
     def schedule(self, network: Network, form: Form | None, rows: int) -> Schedule:
-        """The schedule for training on `rows` rows."""
         encoder = self.encoder_for(form)
         batch = min(self.batch_size, getattr(encoder, "largest_batch", Encoder.largest_batch))
         wanted = getattr(encoder, "rows_an_epoch", None)
@@ -327,7 +325,6 @@ def settings_to_json(settings: dict[str, Any]) -> tuple[dict[str, Any], list[str
 
 
 def settings_from_json(document: dict[str, Any]) -> dict[str, Any]:
-    """The parameters from the JSON values of `settings_to_json`."""
     settings = dict(document)
     for name, kinds in KINDS.items():
         if isinstance(value := settings.get(name), dict):

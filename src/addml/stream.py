@@ -23,12 +23,13 @@ LARGE = 1e290  # means up to this size can be subtracted from any float64 withou
 STEPS = 8  # a step is scored in a block of at least this many rows
 
 
-def check_causal(model: Model) -> None:
-    """Refuse a model that is not for series, or whose scores depend on later steps."""
+def causal_window(model: Model) -> tuple[int, ...]:
+    """The steps and channels of a model's windows; refuses a model whose scores depend on later steps."""
     if model.form is None or not model.form.is_series:
         raise ValueError("stream() is for series; fit with window=Window(16, causal=True)")
     if not model.form.causal:
         raise ValueError("stream() cannot see future steps; fit with window=Window(..., causal=True)")
+    return model.form.shape
 
 
 class Stream:
@@ -43,15 +44,13 @@ class Stream:
         adapt: int | None = None,
     ) -> None:
         """Begin a new series, of an entity if the detector was fitted with `by`."""
-        check_causal(model)
-        assert model.form is not None
+        self.window, self.channels = causal_window(model)
         groups = model.vectorizer.groups
         if (entity is None) != (groups is None):
             how = f"with by={list(model.by)}: say whose series it is" if model.by else "without by: leave it out"
             raise ValueError(f"entity={entity!r}, but the detector was fitted {how}")
         self._group = None if groups is None else np.array([groups.code(entity)])
         self.model, self.threshold, self.names, self.entity = model, threshold, names, entity
-        self.window, self.channels = model.form.shape
         self.features = model.step_features
         self._ready = model.scorer_ready("cpu")
         self._encoder: _Windows | _Blocks
@@ -194,10 +193,9 @@ class Streams:
     """One stream per entity; their next steps are scored as one batch, with the bits of `anomaly_score`."""
 
     def __init__(self, model: Model, threshold: float, entities: Sequence[str]) -> None:
-        check_causal(model)
-        assert model.form is not None
+        window, channels = causal_window(model)
         self.model, self.threshold, self.entities = model, threshold, list(entities)
-        groups, (window, channels), count = model.vectorizer.groups, model.form.shape, len(self.entities)
+        groups, count = model.vectorizer.groups, len(self.entities)
         self._codes = None if groups is None else np.array([groups.code(one) for one in self.entities])
         self._features = model.step_features
         self._state = {

@@ -95,7 +95,6 @@ class BatchScorer:
 
 
 def check_version(sender: str) -> None:
-    """Refuse work sent by another version of addml."""
     if sender != __version__:
         raise AddmlError(
             f"this process runs addml {__version__}, the sender {sender}; install the same version on all machines."

@@ -132,7 +132,6 @@ def score_table(options: Options, output: str, progress: Progress) -> dict[str, 
 def _results(
     scoring: Scoring, pending: list[Part], address: str | None, workers: int | None
 ) -> Iterator[dict[str, Any]]:
-    """The result of `Scoring` for each part, as it finishes."""
     with connected(address, workers) as (ray, count):
         size = min(count, len(pending))
         items = ray.data.from_items(pending, override_num_blocks=min(len(pending), 32 * size))

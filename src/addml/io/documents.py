@@ -140,7 +140,6 @@ def _table_of_lines(origin: Origin, encoding: str) -> tuple[pa.Table, list[str]]
 
 
 def _items(origin: Origin, encoding: str) -> Iterator[dict[str, Any]]:
-    """The object of each line."""
     with origin.open_text(encoding) as stream:
         for number, line in enumerate(stream, start=1):
             if not line.strip():

@@ -119,7 +119,6 @@ class Heads:
     deep: bool  # whether some image has more than 8 bits
 
     def read(self, skip_broken: bool) -> Pictures:
-        """Read the pixels."""
         heads, read, broken = {one.file: one for one in self.known}, list[Head](), list(self.broken)
         images = np.empty((len(heads), *self.shape), np.float32 if self.deep else np.uint8)
         pixels = _readable(heads, lambda file: _pixels(self.folder, heads[file], self.shape, self.deep), broken)

@@ -30,8 +30,6 @@ ANOMALY_SHARE = 0.25  # labelled anomalies added to a batch, at most, as a share
 
 @dataclass(frozen=True)
 class Schedule:
-    """The length of training and its steps."""
-
     epochs: int = 50
     batch_size: int = 128
     learning_rate: float = 1e-3
@@ -97,7 +95,6 @@ class _Loop:
 
     @property
     def active(self) -> list[Member]:
-        """The members still in training."""
         return [self.members[e] for e in self.state.active]
 
     def survey(self) -> tuple[Array, Array]:

@@ -82,7 +82,6 @@ def _evaluate_images(options: Options, progress: Progress) -> Result:
     source = ImageSource(replace(options, file=str(layout.root / "test"), size=None))
     result = source.rank(model, progress)
     maps = source.maps_of(model, progress) if model.scorer.on_patches else None
-    assert source.pictures is not None
     findings = result.findings
     figures, note = layout.evaluate(source.pictures, findings.scores, findings.threshold, maps)
     notes = (*findings.notes, *notes, *filter(None, [note]))

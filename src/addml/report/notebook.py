@@ -208,7 +208,6 @@ def write_figures(findings: Findings, folder: str | os.PathLike[str]) -> list[Pa
 
 
 def _figures(findings: Findings) -> Iterator[tuple[str, Figure]]:
-    """The figures for which there is data, with their names."""
     numbers = charts.chart_data(findings)
     if findings.track is not None and len(findings.track.scores) > 1:
         yield "series", _series(findings.track, findings.threshold)
