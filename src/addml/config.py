@@ -83,9 +83,7 @@ class Config:
         if kind == "series" and self.window is None:
             raise ValueError(f"encoder={self.encoder!r} is for series; set window='auto', or a number of steps")
         if kind == "images" and self.window is not None:
-            raise ValueError(
-                f"window={self.window!r} is for series, and encoder={self.encoder!r} for images; use Recurrent()"
-            )
+            raise ValueError(f"window={self.window!r} is for series, encoder={self.encoder!r} is not; use Recurrent()")
         parameters.check_one_of("scaling", self.scaling, SCALINGS)
         check_sides(self.one_sided)
         parameters.check_whole("members", self.members, most=parameters.WIDEST)

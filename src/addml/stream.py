@@ -100,9 +100,7 @@ class Stream:
         except (TypeError, ValueError, OverflowError) as error:
             raise type(error)(f"step={step!r} does not hold one number for each channel ({error})") from None
         if len(values) != self.channels:
-            raise ValueError(
-                f"the step has {counted(len(values), 'channel')}, but the detector was fitted to {self.channels}"
-            )
+            raise ValueError(f"the step has {counted(len(values), 'channel')}, the detector {self.channels}")
         if (groups := self.model.vectorizer.groups) is not None and self._group is not None:
             values = values * groups.ratio[self._group[0]] + groups.shift[self._group[0]]
         if not math.isfinite(np.add.reduce(values)):
@@ -133,9 +131,7 @@ class Stream:
         if not any(isinstance(name, str) for name in given):
             return step
         if set(given) != set(self.names or ()):
-            raise ValueError(
-                f"the step has the channels {given}, the detector {list(self.names or ())}; give the same ones"
-            )
+            raise ValueError(f"the step has the channels {given}, the detector {list(self.names or ())}; give these")
         return [step[name] for name in self.names or ()]
 
     def _next(self, prepared: np.ndarray) -> float:
@@ -210,9 +206,7 @@ class Streams:
         past, last, seen = self._state.values()
         values = np.array(steps, np.float64)
         if values.shape != (len(own), past.shape[2]) or len(np.unique(own)) < len(own):
-            raise ValueError(
-                f"steps has shape {values.shape}; give one of {past.shape[2]} channels for each of {len(own)}"
-            )
+            raise ValueError(f"steps has shape {values.shape}; give {past.shape[2]} channels for each of {len(own)}")
         if np.isinf(values).any():
             raise ValueError("steps holds infinity; give NaN (a gap) or a finite value")
         codes, groups = None if self._codes is None else self._codes[own], self.model.vectorizer.groups

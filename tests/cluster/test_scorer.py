@@ -101,7 +101,7 @@ def test_only_a_path_and_a_hash_travel(saved):
 
 def test_another_version_and_another_model_are_refused(saved, rows, tmp_path):
     table = parquet.read_table(rows).slice(0, 3)
-    with pytest.raises(AddmlError, match=r"runs addml .*, the sender 0\.0\.1; install the same version"):
+    with pytest.raises(AddmlError, match=r"runs addml .*, the sender 0\.0\.1; install one version"):
         BatchScorer(str(saved[0]), BatchScorer.of(saved[0]).digest, version="0.0.1")(table)
     with pytest.raises(AddmlError, match="differs from the sender's model"):
         BatchScorer(str(saved[0]), "0" * 64)(table)

@@ -137,9 +137,7 @@ def check_writable(path: Path) -> None:
     """Refuse a path whose folder is missing or read-only."""
     folder = path.parent
     if not folder.is_dir():
-        raise AddmlError(
-            f"{path}: cannot be written: the folder {folder} does not exist. Create it or write elsewhere."
-        )
+        raise AddmlError(f"{path}: the folder {folder} does not exist. Create it, or write elsewhere.")
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:

@@ -96,9 +96,7 @@ class BatchScorer:
 
 def check_version(sender: str) -> None:
     if sender != __version__:
-        raise AddmlError(
-            f"this process runs addml {__version__}, the sender {sender}; install the same version on all machines."
-        )
+        raise AddmlError(f"this process runs addml {__version__}, the sender {sender}; install one version everywhere.")
 
 
 @lru_cache(maxsize=8)

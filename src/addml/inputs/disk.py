@@ -186,9 +186,7 @@ def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
         found, said = folder_dataset(origin)
         return Source(found, origin.name, columns, said, lambda: parquet_files(origin))
     if kind != "parquet" or origin.compression is not None:
-        raise ReadError(
-            f"{origin.name}: is {kind}; only Parquet can be given as a path. Read the table first, or use addml fit."
-        )
+        raise ReadError(f"{origin.name}: is {kind}; a path must be Parquet. Read the table first, or use addml fit.")
     from pyarrow import dataset
 
     with reading(origin.name):

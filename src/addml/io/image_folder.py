@@ -197,9 +197,7 @@ def kinds_of(names: Iterable[str]) -> str:
 
 def _walk(folder: str | os.PathLike[str]) -> Iterator[str]:
     def refuse(error: OSError) -> None:  # an unreadable subfolder is not an empty one
-        raise ImageError(
-            f"{error.filename}: cannot be read ({error.strerror}); change its permissions, or move it away."
-        )
+        raise ImageError(f"{error.filename}: cannot be read ({error.strerror}); change its permissions or move it.")
 
     for place, folders, names in os.walk(folder, onerror=refuse):
         if place == os.fspath(folder) and MASKS in folders and {"test", "train"} & set(folders):

@@ -62,9 +62,7 @@ def sentences(detector: ADDML, X: Any) -> list[str]:
 def _reasons(model: Model, rows: Rows, places: np.ndarray) -> tuple[Reasons, pa.RecordBatch]:
     """The reasons of the rows at these places, and their values."""
     if model.form is not None:
-        raise ValueError(
-            "reasons, report and plot_row need the columns of a table; use explain(X) for images and series"
-        )
+        raise ValueError("reasons, report and plot_row need a table's columns; use explain(X) for images and series")
     features, values = rows.take(places), rows.values
     if model.columns is not None:
         table = values.take(pa.array(places)).combine_chunks()
