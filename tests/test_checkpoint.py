@@ -237,7 +237,7 @@ def test_a_damaged_checkpoint_is_refused(X, tmp_path, stop, damage):
 
 
 def test_a_seed_is_needed(X, tmp_path):
-    with pytest.raises(ValueError, match="random_state=None: with a checkpoint, give a whole number"):
+    with pytest.raises(ValueError, match="random_state=None: a checkpoint needs a whole number"):
         detector(random_state=None).fit(X, checkpoint=tmp_path / "kept")
 
 

@@ -129,10 +129,7 @@ def open_checkpoint(
         yield Checkpoint(None, settings, group)
         return
     if not isinstance(settings["random_state"], int):
-        raise ValueError(
-            f"random_state={settings['random_state']!r}: with a checkpoint, give a whole number; "
-            "a resumed run would otherwise differ"
-        )
+        raise ValueError(f"random_state={settings['random_state']!r}: a checkpoint needs a whole number")
     path = Path(os.path.expanduser(folder))
     if path.exists() and not path.is_dir():
         raise CheckpointError(f"{path}: is a file; a checkpoint is a folder: give another name")

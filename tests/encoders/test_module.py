@@ -271,5 +271,5 @@ def test_a_module_that_gives_no_finite_numbers(images):
     net = nn.Sequential(nn.Flatten(), nn.Linear(32, 4))
     with torch.no_grad():
         net[1].bias[0] = torch.nan
-    with pytest.raises(ValueError, match="not finite before any step"):
+    with pytest.raises(ValueError, match=r"untrained .* not finite"):
         addml.ADDML(encoder=net, members=1, epochs=1).fit(images)

@@ -155,10 +155,8 @@ def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
     """The marked (not black) pixels (height, width) of a mask."""
     one = _head(path.parent, path.name)
     if one.size != size:
-        raise ImageError(
-            f"{path}: has {one.size[0]} x {one.size[1]} pixels (height x width), its image {size[0]} x {size[1]}; "
-            "both must have the same size."
-        )
+        own = " x ".join(map(str, one.size))
+        raise ImageError(f"{path}: has {own} pixels, its image {size[0]} x {size[1]}; give both the same size.")
     return np.asarray(_pixels(path.parent, one, (1, *size), deep=True)[0] > 0)
 
 

@@ -176,10 +176,7 @@ class _Loop:
         spread = group.mean(np.array([float(np.add.reduce(row)) / len(row) for row in own]), np.asarray(sizes))
         if state.untrained_spread is None:
             if not np.isfinite(spread).all():
-                raise ValueError(
-                    "the encoder's embeddings of the training rows are not finite before any step; "
-                    "check its layers and initial weights"
-                )
+                raise ValueError("the untrained encoder's embeddings are not finite; check its layers and weights")
             state.untrained_spread = spread[np.argsort(state.active)]  # in the order of all members
             return False
         shrunk = ~(spread >= COLLAPSED * state.untrained_spread[state.active])  # true for NaN too
