@@ -141,7 +141,7 @@ def load_model(options: Options, kind: str) -> Model:
     if form != kind:
         raise AddmlError(f"{folder}: was fitted to {KIND_WORDS[form]}, not to {KIND_WORDS[kind]}.")
     if form == TABLE and model.columns is None:
-        raise AddmlError(f"{folder}: was fitted to an array without column names; fit a table with addml fit.")
+        raise AddmlError(f"{folder}: was fitted in Python to numbers only; fit the table with addml fit.")
     return with_threshold(model, options, saved=True)
 
 
