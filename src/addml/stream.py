@@ -23,13 +23,12 @@ LARGE = 1e290  # means up to this size can be subtracted from any float64 withou
 STEPS = 8  # a step is scored in a block of at least this many rows
 
 
-def causal_window(model: Model) -> tuple[int, ...]:
-    """The steps and channels of a model's windows; refuses a model whose scores depend on later steps."""
+def check_causal(model: Model) -> None:
+    """Refuse a model that is not for series, or whose scores depend on later steps."""
     if model.form is None or not model.form.is_series:
         raise ValueError("stream() is for series; fit with window=Window(16, causal=True)")
     if not model.form.causal:
         raise ValueError("stream() cannot see future steps; fit with window=Window(..., causal=True)")
-    return model.form.shape
 
 
 class Stream:
@@ -44,13 +43,15 @@ class Stream:
         adapt: int | None = None,
     ) -> None:
         """Begin a new series, of an entity if the detector was fitted with `by`."""
-        self.window, self.channels = causal_window(model)
+        check_causal(model)
+        assert model.form is not None
         groups = model.vectorizer.groups
         if (entity is None) != (groups is None):
             how = f"with by={list(model.by)}: say whose series it is" if model.by else "without by: leave it out"
             raise ValueError(f"entity={entity!r}, but the detector was fitted {how}")
         self._group = None if groups is None else np.array([groups.code(entity)])
         self.model, self.threshold, self.names, self.entity = model, threshold, names, entity
+        self.window, self.channels = model.form.shape
         self.features = model.step_features
         self._ready = model.scorer_ready("cpu")
         self._encoder: _Windows | _Blocks
@@ -100,7 +101,9 @@ class Stream:
         except (TypeError, ValueError, OverflowError) as error:
             raise type(error)(f"step={step!r} does not hold one number for each channel ({error})") from None
         if len(values) != self.channels:
-            raise ValueError(f"the step has {counted(len(values), 'channel')}, the detector {self.channels}")
+            raise ValueError(
+                f"the step has {counted(len(values), 'channel')}, but the detector was fitted to {self.channels}"
+            )
         if (groups := self.model.vectorizer.groups) is not None and self._group is not None:
             values = values * groups.ratio[self._group[0]] + groups.shift[self._group[0]]
         if not math.isfinite(np.add.reduce(values)):
@@ -131,7 +134,9 @@ class Stream:
         if not any(isinstance(name, str) for name in given):
             return step
         if set(given) != set(self.names or ()):
-            raise ValueError(f"the step has the channels {given}, the detector {list(self.names or ())}; give these")
+            raise ValueError(
+                f"the step has the channels {given}, the detector {list(self.names or ())}; give the same ones"
+            )
         return [step[name] for name in self.names or ()]
 
     def _next(self, prepared: np.ndarray) -> float:
@@ -189,9 +194,10 @@ class Streams:
     """One stream per entity; their next steps are scored as one batch, with the bits of `anomaly_score`."""
 
     def __init__(self, model: Model, threshold: float, entities: Sequence[str]) -> None:
-        window, channels = causal_window(model)
+        check_causal(model)
+        assert model.form is not None
         self.model, self.threshold, self.entities = model, threshold, list(entities)
-        groups, count = model.vectorizer.groups, len(self.entities)
+        groups, (window, channels), count = model.vectorizer.groups, model.form.shape, len(self.entities)
         self._codes = None if groups is None else np.array([groups.code(one) for one in self.entities])
         self._features = model.step_features
         self._state = {
@@ -206,7 +212,9 @@ class Streams:
         past, last, seen = self._state.values()
         values = np.array(steps, np.float64)
         if values.shape != (len(own), past.shape[2]) or len(np.unique(own)) < len(own):
-            raise ValueError(f"steps has shape {values.shape}; give {past.shape[2]} channels for each of {len(own)}")
+            raise ValueError(
+                f"steps has shape {values.shape}; give one of {past.shape[2]} channels for each of {len(own)}"
+            )
         if np.isinf(values).any():
             raise ValueError("steps holds infinity; give NaN (a gap) or a finite value")
         codes, groups = None if self._codes is None else self._codes[own], self.model.vectorizer.groups

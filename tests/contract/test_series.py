@@ -333,7 +333,7 @@ def test_scoring_refuses_other_channels_and_streams_say_what_they_need(fitted):
     with pytest.raises(ValueError, match=r"stream\(\) is for series"):
         ADDML(epochs=1, members=1).fit(waves()).stream()
     stream = detector(window__causal=True, epochs=1).fit(waves()).stream()
-    with pytest.raises(ValueError, match="the step has 2 channels, the detector"):
+    with pytest.raises(ValueError, match="the step has 2 channels, but the detector"):
         stream.score([1.0, 2.0])
     with pytest.raises(ValueError, match="infinity"):
         stream.score([1.0, 2.0, np.inf])

@@ -67,7 +67,7 @@ def test_streams_of_many_entities_score_as_the_batch_does(tmp_path):
         assert again.score([series["c"][k], series["a"][k]], rows=[2, 0]).tolist() == [
             expected["c"][k], expected["a"][k],
         ]  # fmt: skip
-    with pytest.raises(ValueError, match="give 2 channels for each of 3"):
+    with pytest.raises(ValueError, match="give one of 2 channels for each of 3"):
         streams.score(np.zeros((2, 2)))
     with pytest.raises(ValueError, match="is not a stream"):
         detector.streams(["a"]).restore(tmp_path / "state")

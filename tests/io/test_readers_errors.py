@@ -162,8 +162,8 @@ def test_parquet_that_was_cut(tmp_path: Path) -> None:
     parquet.write_table(pa.table({"a": list(range(1000))}), tmp_path / "whole.parquet")
     raw = (tmp_path / "whole.parquet").read_bytes()
     assert "Parquet data is damaged or cut short" in refused(tmp_path, raw[: len(raw) // 2], "t.parquet")
-    assert "does not begin like a parquet file" in refused(tmp_path, b"\x00\x01" * 500, "t.parquet")
-    assert "does not begin like a parquet file" in refused(tmp_path, "a,b\n1,2\n", "t.parquet")
+    assert "does not begin like one" in refused(tmp_path, b"\x00\x01" * 500, "t.parquet")
+    assert "does not begin like one" in refused(tmp_path, "a,b\n1,2\n", "t.parquet")
 
 
 def test_parquet_without_rows(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def sniff(origin: Origin, hints: FileOptions) -> tuple[Dialect, list[str]]:
     skipped = int(separator is not None) + (hints.skip_rows or 0)
     text = "".join(islice(io.StringIO(text, newline=""), skipped, None))
     if not text.strip():
-        raise NoRowsError(f"{origin.name}: is empty, or has only blank lines.")
+        raise NoRowsError(f"{origin.name}: is empty: it has only blank lines.")
     form = _detect_format(text, whole, hints.delimiter or (separator[1] if separator else None), origin.name)
     found = sample_rows(text, whole, form)
     start, named = _find_table([row.cells for row in found], hints)

@@ -168,7 +168,10 @@ def format_of(origin: Origin) -> tuple[str, list[str]]:
     if found == named or (found in TEXT_FORMATS and named in TEXT_FORMATS):
         return found, []
     if found in TEXT_FORMATS and named is not None:
-        raise ReadError(f"{origin.name}: does not begin like a {named} file. Copy it again, or correct its extension.")
+        raise ReadError(
+            f"{origin.name}: is named like a {named} file but does not begin like one. Copy it again, or correct "
+            "its extension."
+        )
     return found, [f"format: {found}, detected from its content"]
 
 
