@@ -190,6 +190,7 @@ def _p_value(g: Graph, score: str, calibration: np.ndarray) -> str:
 
 
 def _center(g: Graph, x: str, z: str, model: Model) -> str:
+    """Distances to the centre."""
     center = model.scorer_arrays["center"][:, None]
     if model.distance == "cosine":
         return g.Sub(ONE, g.ReduceSum(g.Mul(_unit(g, z), normalised(center)), LAST, keepdims=0))

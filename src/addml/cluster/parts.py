@@ -193,7 +193,10 @@ def _write_manifest(folder: Path, scorer: BatchScorer, parts: list[Part]) -> Non
         changed = [name for name, value in settings.items() if before["settings"][name] != value]
         changed += [name for name, value in known.items() if rows.get(name, value) != value]
         if changed:
-            raise AddmlError(f"{folder}: has the scores of another run (other {listed(changed)}); give another folder.")
+            raise AddmlError(
+                f"{folder}: contains the scores of another run (other {listed(changed)}); "
+                "give another folder, or remove this one."
+            )
         document["parts"] = known | rows
     elif any(folder.iterdir()):
         raise AddmlError(f"{folder}: contains other files; give an empty or a new folder.")

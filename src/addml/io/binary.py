@@ -113,7 +113,7 @@ def reading(source: str, kind: str = "Parquet") -> Iterator[None]:
         raise ReadError(f"{source}: {problem}. Copy or write it again.") from error
 
 
-FEATURES = "X"  # becomes the columns x0, x1, ...
+FEATURES = "X"
 LABELS = (
     *("y", "label", "labels", "target", "targets", "class", "classes"),
     *("outlier", "outliers", "anomaly", "anomalies"),

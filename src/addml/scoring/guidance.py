@@ -154,7 +154,7 @@ def forgiven(near: Near, scale: SimilarityScale) -> Array:
     return ((xp.log(near.normal + scale.least) - allowed) / scale.spread).clip(0)
 
 
-Arrays = dict[str, np.ndarray]  # of the scorer; the functions below return changed ones
+Arrays = dict[str, np.ndarray]
 
 
 def calibrated(scorer: Guided, arrays: Arrays, rows: np.ndarray, distance: Distance) -> Arrays:
