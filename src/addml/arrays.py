@@ -66,7 +66,6 @@ def take(x: Array, ids: Array) -> Array:
 
 
 def copy(x: Array) -> Array:
-    """A copy on the same device."""
     return x.copy() if isinstance(x, np.ndarray) else x.clone()
 
 
@@ -150,9 +149,6 @@ def present(counts: Sequence[int], size: int, like: Array) -> Array:
     return index_like(np.arange(size) < np.asarray(counts)[:, None], like)
 
 
-# A sample of many rows, at even steps -----------------------------------------------------------------------
-
-
 def even_steps(rows: int, count: int) -> np.ndarray:
     """The middles of `count` equal parts of `rows` places."""
     return np.floor((np.arange(count) + 0.5) * rows / count).astype(np.int64)
@@ -173,9 +169,6 @@ def evenly_spaced_by(values: np.ndarray, count: int) -> np.ndarray:
     """The places of `count` values at even ranks, in a fixed random order."""
     steps = np.random.default_rng(0).permutation(even_steps(len(values), min(count, len(values))))
     return np.asarray(np.argsort(values, kind="stable")[steps])
-
-
-# Arrays in files, for what grows with the rows of a table on disk -------------------------------------------
 
 
 class ScratchError(OSError):
@@ -216,7 +209,7 @@ def _reserve(file: int, size: int, folder: str | os.PathLike[str]) -> None:
     except OSError as error:
         reason = f" ({error.strerror})" if error.strerror else ""
         raise ScratchError(
-            f"{folder}: prepared rows need {size / 1e9:,.2f} GB, {free / 1e9:,.2f} GB are free{reason}; "
+            f"{folder}: prepared rows need {size / 1e9:,.2f} GB, but {free / 1e9:,.2f} GB are free{reason}; "
             "free some space, or choose a folder on another disk (scratch=..., --scratch)"
         ) from None
 

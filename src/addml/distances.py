@@ -107,9 +107,6 @@ def _kth_largest(values: np.ndarray, k: int) -> float:
     return float(inside[rank])
 
 
-# Pairs inside a batch ---------------------------------------------------------------------------------------
-
-
 def pair_distances(z: Array, distance: Distance) -> tuple[Array, Back]:
     """All pairwise distances of z (E, b, w) as symmetric matrices (E, b, b), and the backward function.
 
@@ -154,9 +151,6 @@ def fill_diagonal(pairs: Array, value: float | Array) -> None:
     """Set the diagonal of every matrix of pairs (E, b, b) to one value, or to values (E, b)."""
     size = pairs.shape[-1]
     pairs.reshape(len(pairs), size * size)[:, :: size + 1] = value
-
-
-# Rows against a centre, rows against references -------------------------------------------------------------
 
 
 def center_distances(z: Array, center: Array, distance: Distance) -> tuple[Array, Back]:

@@ -157,9 +157,6 @@ class TrainingScores:
         return Decision(tau, ALARM_RATE, share)
 
 
-# How rare a score is -----------------------------------------------------------------------------------------
-
-
 def p_values(scores: np.ndarray, calibration: np.ndarray) -> np.ndarray:
     """Conformal p-values: the share of scores, the ascending calibration scores and the row's own, at least as high."""
     return (1 + at_least(scores, calibration)) / (1 + len(calibration))

@@ -227,8 +227,6 @@ def _shared(first: np.ndarray, last: np.ndarray, out: np.ndarray, order: np.ndar
     return result
 
 
-# Bands: what the channels of a series should have done, by the nearest normal windows of training -----------
-
 NEAREST = 10  # windows whose middle 80% are the band
 QUANTILES = (0.1, 0.5, 0.9)
 FAR = 3.0  # deviations: farther values are clipped, so that a broken channel does not choose the neighbours

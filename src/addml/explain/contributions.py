@@ -221,9 +221,6 @@ def _space_parts(
     return np.where(parts.any(axis=1, keepdims=True), parts, away)
 
 
-# Windows of series: parts are of channels. A step takes the mean over the windows that cover it --------------
-
-
 def window_contributions(model: Model, rows: WindowRows, places: np.ndarray, device: str, threads: int) -> np.ndarray:
     """Contributions (m, channels) to the scores of the steps at these places: means over the steps around them."""
     assert model.form is not None
@@ -236,7 +233,6 @@ def window_contributions(model: Model, rows: WindowRows, places: np.ndarray, dev
 
 
 def _step_contributions(model: Model, rows: WindowRows, places: np.ndarray, device: str, threads: int) -> np.ndarray:
-    """Contributions (m, channels) to the scores of single steps."""
     context, views = SeriesContext.of(model, rows, places, device, threads), views_of(model)
     assert isinstance(views, WindowViews)
     assert isinstance(model.scale, ViewScale)

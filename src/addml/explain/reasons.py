@@ -193,7 +193,6 @@ class _Table:
         return found and (f"{name} {found[0]}", f"{name} {found[1]}")
 
     def _unusual(self, row: int, candidate: _Candidate, phrase: Phrase) -> Reason:
-        """The reason of a column and of those that moved with it."""
         words, summary = phrase
         names = tuple(self.names[one] for one in candidate.columns[:MAX_NAMED])
         others = [f"{name} {figure(float(self.values[name][row]), 3)}" for name in names[1:]]
@@ -249,8 +248,6 @@ def groups(found: Sequence[Sequence[Reason]]) -> tuple[Grouped, ...]:
         grouped.append((tuple(columns), "; ".join(reason.summary for reason in shared), tuple(rows)))
     return tuple(one for one in grouped if len(one[2]) > 1)
 
-
-# Phrases: what is unusual about one value of a column --------------------------------------------------------
 
 RARE, RARE_BESIDE = 0.05, 0.1  # a rare level has under 5 %, and under a tenth of the commonest level's share
 UNCOMMON_BESIDE = 0.25  # an uncommon one under a quarter of it

@@ -113,7 +113,6 @@ def reading(source: str, kind: str = "Parquet") -> Iterator[None]:
         raise ReadError(f"{source}: {problem}. Copy or write it again.") from error
 
 
-# Arrays: X becomes the columns x0, x1, ... -----------------------------------------------------------------------
 FEATURES = "X"
 LABELS = (
     *("y", "label", "labels", "target", "targets", "class", "classes"),

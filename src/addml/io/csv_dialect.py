@@ -69,8 +69,6 @@ class CsvRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Dialect:
-    """All that is needed to read a CSV."""
-
     format: CsvFormat
     encoding: str
     names: tuple[str, ...]
@@ -178,7 +176,6 @@ def sample_rows(text: str, whole: bool, form: CsvFormat, limit: int = SAMPLE_ROW
     return rows if whole and len(rows) <= limit else rows[:-1] or rows
 
 
-# Delimiter and quotes ---------------------------------------------------------------------------------------
 def _detect_format(text: str, whole: bool, delimiter: str | None, name: str) -> CsvFormat:
     if delimiter is not None and len(delimiter) != 1:
         raise ReadError(f"{name}: the delimiter must be one character, not {delimiter!r}.")
@@ -259,7 +256,6 @@ def _table_width(rows: list[list[str]], delimiter: str) -> tuple[int, int]:
     return (width, agreeing) if delimiter != " " or is_numeric else (1, 0)
 
 
-# Cells ------------------------------------------------------------------------------------------------------
 def _with_cells(dialect: Dialect, rows: list[list[str]], hints: FileOptions) -> tuple[Dialect, list[str]]:
     """Complete the dialect by decimal mark, codes, and the numbers and dates that Arrow reads as text."""
     columns = {name: filled_cells(cells) for name, cells in zip(dialect.names, zip(*rows, strict=True), strict=False)}

@@ -266,9 +266,6 @@ def decisions_given(options: Options) -> list[str]:
     return [name for name in DECISIONS if getattr(options, name) is not None]
 
 
-# Parsing text from the command line, TOML and REST ----------------------------------------------------------
-
-
 def parse(name: str, value: Any) -> Any:
     """Convert text (a list of texts for a repeatable option) to the option's type and check its range and choices."""
     if name == "file":
@@ -307,8 +304,6 @@ def read_toml(file: str, errors: str = "strict") -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise AddmlError(f"{file}: is not a TOML file: {error}.", file=file) from error
 
-
-# Options that conflict, have no effect or do not apply ------------------------------------------------------
 
 NEED_ALL_ROWS = {"report", "figures", "top", "flag", "per_day", "max_false_alarms", "fail_above", "fail_on_drift"}
 

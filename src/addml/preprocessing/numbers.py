@@ -235,7 +235,6 @@ def refuse_infinity(values: np.ndarray, name: str) -> None:
         raise CellError(name, row + 1, f"is {values[row]}; leave it empty or give a finite number")
 
 
-# Dates and times: the moment, the hour, the day of the week, the season --------------------------------------
 YEAR = 365.2425
 SEASONS_FROM = 60  # days between first and last; over a shorter range the season only repeats the date
 TIME, WEEKEND = "time", "weekend"

@@ -164,8 +164,6 @@ def in_blocks(
     in_threads(work, stacks, min(threads, stacks) if device == "cpu" else 1)
 
 
-# One score per row: the mean of all members, or the highest of several views ---------------------------------
-
 ROUNDING = 1e-12  # standard deviation of logarithms that is only rounding
 LEAST = 1e-12  # of the median score: the floor for logarithms
 FLAT = 1e-6  # of a view's median: a smaller unit is only rounding
@@ -269,8 +267,6 @@ def _unit(scores: np.ndarray, median: float, high: float) -> float:
         unit = float(np.quantile(above, high)) - median if len(above) else 1.0
     return unit
 
-
-# Scorers of embeddings: the distance to the centre, to all training rows, or to the nearest of them ----------
 
 REFERENCES_AT_ONCE = 4096
 

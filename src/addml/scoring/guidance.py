@@ -154,8 +154,6 @@ def forgiven(near: Near, scale: SimilarityScale) -> Array:
     return ((xp.log(near.normal + scale.least) - allowed) / scale.spread).clip(0)
 
 
-# Weighing labels by the features of training rows (n, d); each function returns changed arrays of the scorer --------
-
 Arrays = dict[str, np.ndarray]
 
 
