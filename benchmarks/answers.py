@@ -9,7 +9,7 @@ from addml import ADDML
 from benchmarks.timing import markdown
 
 LOOKED_AT = (10, 20, 50)
-NONE = "no answers"
+NONE = "none"
 
 
 def answers_of(y: np.ndarray, scores: np.ndarray, count: int, *, normal_only: bool = False) -> np.ndarray:
@@ -28,7 +28,7 @@ def of_table(divided: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], see
     """
     X, y, unseen, true = divided
     plain = ADDML(random_state=seed, device="cpu").fit(X)
-    ways = {f"{count} answers": (count, False) for count in LOOKED_AT} | {"20, the no's alone": (20, True)}
+    ways = {f"{count}": (count, False) for count in LOOKED_AT} | {"20, only those that are normal": (20, True)}
     found = {NONE: [*_measured(plain, unseen, true), 100.0]}
     for name, (count, normal_only) in ways.items():
         labels = answers_of(y, plain.anomaly_scores_, count, normal_only=normal_only)
@@ -46,7 +46,7 @@ def _measured(detector: ADDML, unseen: np.ndarray, true: np.ndarray) -> list[flo
 
 def table(found: list[dict[str, list[float]]]) -> str:
     """Means over tables and seeds."""
-    heads = ["the first rows of the list looked at", "AUC, unseen fold", "precision", "called normal, still there"]
+    heads = ["highest-scoring rows labelled", "AUC, unseen fold", "average precision", "labelled normal, still on top"]
     lines = []
     for name in found[0]:
         auc, precision, again = np.mean([one[name] for one in found], axis=0)

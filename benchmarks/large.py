@@ -144,17 +144,7 @@ def main() -> None:
 
 def write(kept: dict[str, dict[str, float]]) -> None:
     """Write the stored results of all tables into docs/scale.md."""
-    header = [
-        "rows",
-        "preset",
-        "prepared",
-        "fit s",
-        "an epoch s",
-        "score s",
-        "processor s",
-        "anonymous MB",
-        "before MB",
-    ]
+    header = ["rows", "preset", "fit s", "an epoch s", "score s", "processor s", "anonymous MB", "before MB"]
     names = sorted(kept, key=lambda name: (name.split(" ", 1)[1], float(name.split()[0])))
     table = markdown(header, [cells(name, kept[name]) for name in names])
     write_part(DOCUMENT, "large", f"{machine()}\n\n{table}")
@@ -163,24 +153,24 @@ def write(kept: dict[str, dict[str, float]]) -> None:
 
 def cells(name: str, found: dict[str, float]) -> list[str]:
     """A row of the table."""
-    millions, preset, cache = name.split(" ", 2)
+    millions, preset = name.split()
     seconds = [f"{found[key]:,.0f}" for key in ("fit", "epoch", "score", "processor")]
     memory = [f"{found[key] / 1e6:,.0f}" for key in ("memory", "before")]
-    return [f"{float(millions) * 1e6:,.0f}", preset, "once" if cache == "cache" else "in every pass", *seconds, *memory]
+    return [f"{float(millions) * 1e6:,.0f}", preset, *seconds, *memory]
 
 
 def lines(kept: dict[str, dict[str, float]]) -> str:
-    """A line through the processor seconds of each kind of table: its fit and its extrapolation."""
+    """A line through the processor seconds of each preset: its fit and its extrapolation."""
     said = []
-    for kind in sorted({name.split(" ", 1)[1] for name in kept}):
-        own = {float(name.split()[0]): kept[name]["processor"] for name in kept if name.split(" ", 1)[1] == kind}
+    for preset in sorted({name.split()[1] for name in kept}):
+        own = {float(name.split()[0]): kept[name]["processor"] for name in kept if name.split()[1] == preset}
         if len(own) < 3:
             continue
         rows, seconds = np.array(sorted(own)), np.array([own[one] for one in sorted(own)])
         slope, start = np.polyfit(rows, seconds, 1, w=1 / seconds)
         off = np.abs(start + slope * rows - seconds) / seconds
         said.append(
-            f"- {kind}: {slope:.2f} processor seconds a million rows and {start:.1f} to begin with; no table is over "
+            f"- {preset}: {start:.1f} processor seconds, and {slope:.2f} per million rows; no table is more than "
             f"{off.max():.0%} from that line. A billion rows: {(start + slope * 1000) / 3600:.1f} processor hours."
         )
     return "\n".join(said) or "Fewer than three tables were measured."

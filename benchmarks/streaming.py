@@ -87,7 +87,7 @@ def adapting() -> str:
         lines.append(["no" if adapt is None else f"`adapt={adapt}`", *cells])
     count = sum(len(one[0]) for one in found[None])
     head = [f"{count} faults", "found", "clean steps flagged", f"first {PART} steps of a new level", f"last {PART}"]
-    return markdown([*head, "faults found there", "and at the level of before"], lines)
+    return markdown([*head, "faults found there", "faults found at the old level"], lines)
 
 
 def _shares(detector: ADDML, rest: np.ndarray, spread: np.ndarray, adapt: int | None) -> list[np.ndarray]:

@@ -106,7 +106,7 @@ def test_other_rows_are_refused(X, tmp_path, stop):
     with pytest.raises(KeyboardInterrupt):
         detector().fit(X, checkpoint=tmp_path / "kept")
     go_on()
-    with pytest.raises(CheckpointError, match=r"was made of other rows \(digest .*\); give the same table, or remove"):
+    with pytest.raises(CheckpointError, match=r"was made from other rows \(digest .*\); give the same table, or"):
         detector().fit(X[::-1], checkpoint=tmp_path / "kept")
 
 
@@ -117,7 +117,7 @@ def test_other_labels_are_refused(X, tmp_path, stop):
         detector().fit(X, labels=labels, checkpoint=tmp_path / "kept")
     go_on()
     for other in (None, np.roll(labels, 5)):
-        with pytest.raises(CheckpointError, match=r"was made of other rows \(labels .*\); give the same table"):
+        with pytest.raises(CheckpointError, match=r"was made from other rows \(labels .*\); give the same table"):
             detector().fit(X, labels=other, checkpoint=tmp_path / "kept")
     same = detector().fit(X, labels=labels, checkpoint=tmp_path / "kept")
     np.testing.assert_array_equal(same.anomaly_scores_, detector().fit(X, labels=labels).anomaly_scores_)
@@ -149,7 +149,7 @@ def test_other_columns_of_the_same_files_are_refused(tmp_path, stop):
     with pytest.raises(KeyboardInterrupt):
         detector().fit(open_source(tmp_path / "one.parquet", list("abc")), checkpoint=tmp_path / "kept", memory="1MiB")
     go_on()
-    with pytest.raises(CheckpointError, match=r"made of other rows \(columns .*'c'\], now .*'d'\]\)"):
+    with pytest.raises(CheckpointError, match=r"made from other rows \(columns .*'c'\], now .*'d'\]\)"):
         detector().fit(open_source(tmp_path / "one.parquet", list("abd")), checkpoint=tmp_path / "kept", memory="1MiB")
 
 
@@ -163,7 +163,7 @@ def test_files_that_changed_are_named(tmp_path, stop):
         detector().fit(table, checkpoint=tmp_path / "kept", memory="1MiB")
     go_on()
     os.utime(table / "one.parquet", ns=(5, 5))
-    with pytest.raises(CheckpointError, match=r"made of other rows \(.*one.parquet has changed\)"):
+    with pytest.raises(CheckpointError, match=r"made from other rows \(.*one.parquet has changed\)"):
         detector().fit(table, checkpoint=tmp_path / "kept", memory="1MiB")
 
 
@@ -177,7 +177,7 @@ def test_another_filter_of_the_same_files_is_refused(tmp_path, stop):
     with pytest.warns(UserWarning, match="constant"), pytest.raises(KeyboardInterrupt):
         detector().fit(even, checkpoint=tmp_path / "kept", memory="1MiB")
     go_on()
-    with pytest.raises(CheckpointError, match=r"made of other rows \(filter .*h == 0.*, now .*h == 1"):
+    with pytest.raises(CheckpointError, match=r"made from other rows \(filter .*h == 0.*, now .*h == 1"):
         detector().fit(odd, checkpoint=tmp_path / "kept", memory="1MiB")
 
 
@@ -237,7 +237,7 @@ def test_a_damaged_checkpoint_is_refused(X, tmp_path, stop, damage):
 
 
 def test_a_seed_is_needed(X, tmp_path):
-    with pytest.raises(ValueError, match="random_state=None: with a checkpoint, give a whole number"):
+    with pytest.raises(ValueError, match="random_state=None: a checkpoint needs a whole number"):
         detector(random_state=None).fit(X, checkpoint=tmp_path / "kept")
 
 

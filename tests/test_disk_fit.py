@@ -209,7 +209,7 @@ def test_scores_never_take_the_place_of_the_table(table, tmp_path):
     for source, path in [*ways, (dataset.dataset(file), file), (open_source(file), file)]:
         with pytest.raises(ValueError, match="is the table itself or a part of it"):
             fitted.write_scores(source, str(file.parent / path))
-    with pytest.raises(TypeError, match="Table is no table on disk: give the path of a Parquet file"):
+    with pytest.raises(TypeError, match="Table is not a table on disk: give the path of a Parquet file"):
         fitted.write_scores(table, tmp_path / "scores.csv")
     assert [path.name for path in tmp_path.rglob("*")] == ["rows", "0.parquet"]
     assert file.read_bytes() == before

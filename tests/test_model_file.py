@@ -210,7 +210,7 @@ def test_a_history_with_what_json_cannot_say(tmp_path):
 def test_rows_too_many_to_remember(tmp_path, monkeypatch):
     monkeypatch.setattr("addml.learning.training.MOST_ROWS_REMEMBERED", 39)
     addml.ADDML(**SMALL).fit(X).save(tmp_path / "model")
-    with pytest.raises(ValueError, match="not remembered"):
+    with pytest.raises(ValueError, match="are not stored for tables of over a million rows"):
         addml.load(tmp_path / "model").rows_kept()
 
 

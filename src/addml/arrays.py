@@ -66,7 +66,6 @@ def take(x: Array, ids: Array) -> Array:
 
 
 def copy(x: Array) -> Array:
-    """A copy on the same device."""
     return x.copy() if isinstance(x, np.ndarray) else x.clone()
 
 
@@ -210,7 +209,7 @@ def _reserve(file: int, size: int, folder: str | os.PathLike[str]) -> None:
     except OSError as error:
         reason = f" ({error.strerror})" if error.strerror else ""
         raise ScratchError(
-            f"{folder}: prepared rows need {size / 1e9:,.2f} GB, {free / 1e9:,.2f} GB are free{reason}; "
+            f"{folder}: prepared rows need {size / 1e9:,.2f} GB, but {free / 1e9:,.2f} GB are free{reason}; "
             "free some space, or choose a folder on another disk (scratch=..., --scratch)"
         ) from None
 

@@ -129,10 +129,7 @@ def open_checkpoint(
         yield Checkpoint(None, settings, group)
         return
     if not isinstance(settings["random_state"], int):
-        raise ValueError(
-            f"random_state={settings['random_state']!r}: with a checkpoint, give a whole number; "
-            "a resumed run would otherwise differ"
-        )
+        raise ValueError(f"random_state={settings['random_state']!r}: a checkpoint needs a whole number")
     path = Path(os.path.expanduser(folder))
     if path.exists() and not path.is_dir():
         raise CheckpointError(f"{path}: is a file; a checkpoint is a folder: give another name")
@@ -203,7 +200,7 @@ def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
             return f"was made with {name}={then!r}, now it is {given!r}; set it back"
     was, data = before["data"], now["data"]
     for name, what in changes(was.get("files") or {}, data.get("files") or {}):
-        return f"was made of other rows ({name} {what}); give the same table"
+        return f"was made from other rows ({name} {what}); give the same table"
     names = [name for name in sorted({*was, *data}) if was.get(name) != data.get(name)]
     other = ", ".join(f"{name} {was.get(name)}, now {data.get(name)}" for name in names)
-    return f"was made of other rows ({other}); give the same table" if names else None
+    return f"was made from other rows ({other}); give the same table" if names else None

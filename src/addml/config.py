@@ -24,7 +24,6 @@ from addml.scoring.base import Scorer
 from addml.scoring.patches import PatchMemory
 from addml.scoring.views import WHOLE, Views
 from addml.scoring.windows import ONE_CHANNEL, WindowViews
-from addml.text import counted
 
 AUTO = "auto"
 PART = "part"  # the key of a part's class in JSON
@@ -84,9 +83,7 @@ class Config:
         if kind == "series" and self.window is None:
             raise ValueError(f"encoder={self.encoder!r} is for series; set window='auto', or a number of steps")
         if kind == "images" and self.window is not None:
-            raise ValueError(
-                f"window={self.window!r} is for series, and encoder={self.encoder!r} for images; use Recurrent()"
-            )
+            raise ValueError(f"window={self.window!r} is for series, encoder={self.encoder!r} is not; use Recurrent()")
         parameters.check_one_of("scaling", self.scaling, SCALINGS)
         check_sides(self.one_sided)
         parameters.check_whole("members", self.members, most=parameters.WIDEST)
@@ -145,7 +142,6 @@ class Config:
 
     @property
     def takes_images(self) -> bool:
-        """Whether the encoder takes only images."""
         return getattr(self.encoder, "kind", None) == "images"
 
     def check_preparation(self, vectorizer: Vectorizer) -> None:
@@ -163,7 +159,7 @@ class Config:
         }
         changed = [f"{name}={getattr(self, name)!r}" for name, is_same in same.items() if not is_same]
         if changed:
-            raise ValueError(f"refit cannot change the preparation to {', '.join(changed)}: set it back, or use fit")
+            raise ValueError(f"refit cannot prepare rows with {', '.join(changed)}: set it back, or use fit")
 
     def to_plain(self) -> dict[str, Any]:
         """The settings that training depends on, as JSON values; objects by class name, parts with encoder__hidden."""
@@ -182,7 +178,6 @@ class Config:
         return float(getattr(self.encoder_for(form), "learning_rate", Encoder.learning_rate))
 
     def schedule(self, network: Network, form: Form | None, rows: int) -> Schedule:
-        """The schedule for training on `rows` rows."""
         encoder = self.encoder_for(form)
         batch = min(self.batch_size, getattr(encoder, "largest_batch", Encoder.largest_batch))
         wanted = getattr(encoder, "rows_an_epoch", None)
@@ -247,9 +242,8 @@ class Config:
         usable = usable if marks is None else usable[marks[usable] != 1]
         if len(usable) < (1 if self.window is None else 2):
             raise ValueError(
-                f"window={self.window!r}: {counted(len(usable), 'complete window ends', 'complete windows end')} at a "
-                "normal or unlabelled step, and at least 2 are needed; give a longer series, a smaller window or "
-                "stride, or other labels"
+                f"window={self.window!r}: at least 2 complete windows must end at a normal or unlabelled step, "
+                f"not {len(usable)}; give a longer series, a smaller window or stride, or other labels"
             )
         train, validation = self.split(usable, random)
         if len(train) < 2 or self.frozen:
@@ -329,7 +323,6 @@ def settings_to_json(settings: dict[str, Any]) -> tuple[dict[str, Any], list[str
 
 
 def settings_from_json(document: dict[str, Any]) -> dict[str, Any]:
-    """The parameters from the JSON values of `settings_to_json`."""
     settings = dict(document)
     for name, kinds in KINDS.items():
         if isinstance(value := settings.get(name), dict):

@@ -344,11 +344,13 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     def reasons(self, X: Any) -> list[str]:
         """Why each row of X is unusual, in words: "fare 150, far above the usual 8.5; tolls 24, ..."."""
-        return list(self._notebook.sentences(self, X))
+        return list(self._notebook.sentences(self._fitted, self._read(X)))
 
     def report(self, X: Any, path: str | os.PathLike[str], *, top: int = 20, redact: bool = False) -> Path:
         """Write a report on X, with at least `top` rows in detail, as .html or .md; `redact` hides the values of X."""
-        return Path(self._notebook.report(self, X, path, top, redact))
+        rows = self._read(X)
+        scores = self.model_.scores(rows, *self._engine)
+        return Path(self._notebook.report(self.model_, rows, scores, path, top, redact))
 
     def check(self, X: Any) -> tuple[Checked, ...]:
         """Plant known kinds of faults in held-out rows of X and measure how many a detector like this one finds."""
@@ -360,7 +362,9 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     def plot_row(self, X: Any, row: int = 0, *, ax: Any = None) -> Any:
         """Plot the contributions of the columns to the score of one row of X; returns the axes (extra `plots`)."""
-        return self._notebook.plot_row(self, X, row, ax)
+        rows = self._read(X)
+        contributions = np.asarray(self.explain(X, rows=[row]))
+        return self._notebook.plot_row(self.model_, rows, row, contributions[0], ax)
 
     def _repr_html_(self) -> str:
         return str(self._notebook.to_html(self) if hasattr(self, "model_") else super()._repr_html_())

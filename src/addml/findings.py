@@ -74,7 +74,6 @@ class Hidden:
 
     @property
     def words(self) -> str:
-        """How many rows the entry hides, why, and which is the strangest."""
         until = f" until {self.expires}" if self.expires else ""
         what = f"{self.reason}: {self.place}" if self.reason else self.place
         return f"{self.rows:,} hidden{until} ({what}), the strangest is row {self.row} with {self.score:.4g}"
@@ -136,8 +135,6 @@ class Track:
 
 @dataclass(frozen=True)
 class Findings:
-    """The results of a run."""
-
     source: str
     rows: int
     columns: tuple[str, ...]  # used

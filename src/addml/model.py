@@ -107,7 +107,7 @@ class Model:
         if not self.history:
             raise ValueError("the encoder is pretrained and was not trained: no epoch kept or dropped rows")
         if len(self.kept) != len(self.history):
-            raise ValueError("which rows were kept is not remembered for a table of over a million rows")
+            raise ValueError("the rows that distillation kept are not stored for tables of over a million rows")
         return np.unpackbits(self.kept, axis=-1, count=len(self.training.values)).astype(bool)
 
     # the columns of a table that it was trained on, and those that name the group of a row

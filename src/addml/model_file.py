@@ -151,7 +151,6 @@ def record_to_json(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def record_from_json(plain: dict[str, Any]) -> dict[str, Any]:
-    """The inverse of `record_to_json`."""
     record = {name: np.nan if value is None else value for name, value in plain.items() if name != "members"}
     if not all(type(value) is float or (type(value) is int and abs(value) < 2**63) for value in record.values()):
         raise ValueError(f"epoch {plain} of the history is not made of numbers")

@@ -181,7 +181,6 @@ def _probability(g: Graph, score: str, knots: np.ndarray, values: np.ndarray) ->
 
 
 def _p_value(g: Graph, score: str, calibration: np.ndarray) -> str:
-    """The conformal p-value (n,) of each score (n,)."""
     knots, values = p_value_table(calibration)
     below = g.Cast(g.Less(knots, g.Unsqueeze(score, LAST)), to=FLOAT)
     return g.Gather(values, g.Cast(g.ReduceSum(below, LAST, keepdims=0), to=INT64))

@@ -39,7 +39,7 @@ class RecentSteps:
                 "adapt; fit with encoder='auto' and scorer='views', and without labels"
             )
         self.trained, self.threshold, self.steps, self.code = trained, threshold, steps, code
-        self.features = trained.step_features
+        self.features, self.scale = trained.step_features, trained.scale
         self.state: dict[str, np.ndarray] = {
             "values": np.zeros((steps, channels)),  # step n is at place n % steps
             "flagged": np.zeros(steps, np.uint8),
@@ -83,14 +83,13 @@ class RecentSteps:
         return np.asarray((np.arange(self.steps) + self.state["seen"][0]) % self.steps)
 
     def _renew(self) -> None:
-        assert isinstance(self.trained.scale, ViewScale)
         order = self._order
         flagged, rows = self.state["flagged"][order] > 0, self._rows(self.shift)
         whole = rows.usable(1)
         normal = whole[~flagged[whole]]
         is_new = flagged[whole].mean() > MOST
         steps = whole[flagged[whole]] if is_new else normal
-        is_wider = (self.state["unit"] > self.trained.scale.unit).any()
+        is_wider = (self.state["unit"] > self.scale.unit).any()
         if is_new or self.shift.any() or is_wider:  # a new level, or one that can be measured better now
             rows, normal = self._at_level(steps) or (rows, whole if is_new else normal)
         self._take_references(rows.take(evenly_spaced(normal, len(self.state["rows"]) // 2)))
@@ -131,10 +130,7 @@ class RecentSteps:
 
     def _take_scale(self, scores: np.ndarray) -> None:
         """Use the scale of training, or a wider one if that flags most normal steps, with these scores (V, n)."""
-        old = fresh = self.trained.scale
-        if self._flagged(self.trained, scores).mean() > MOST:
-            fresh = self.trained.scorer.fit_scale(scores)
-        assert isinstance(fresh, ViewScale)
-        assert isinstance(old, ViewScale)
-        self.state["median"][:] = np.maximum(old.median, fresh.median)
-        self.state["unit"][:] = np.maximum(old.unit, fresh.unit)
+        is_narrow = self._flagged(self.trained, scores).mean() > MOST
+        fresh = self.trained.scorer.fit_scale(scores) if is_narrow else self.scale
+        self.state["median"][:] = np.maximum(self.scale.median, fresh.median)
+        self.state["unit"][:] = np.maximum(self.scale.unit, fresh.unit)

@@ -253,7 +253,7 @@ def _restore(path: str | os.PathLike[str], about: dict[str, Any], own: dict[str,
     """Fill the arrays with those of a saved state."""
     document, arrays = model_file.read(path)
     if document.get("stream") != about or arrays.keys() != own.keys():
-        raise ValueError(f"{path}: is no stream of this model and entity; give the one that was saved with them")
+        raise ValueError(f"{path}: is not a stream of this model and entity; give the one saved with them")
     for name, array in arrays.items():
         if array.shape != own[name].shape or array.dtype != own[name].dtype:
             raise ValueError(f"{path}: {name} is {array.dtype} {array.shape}, not {own[name].shape}; save it again")

@@ -180,7 +180,7 @@ def test_nothing_is_written_among_the_files_of_a_folder(addml, tmp_path, words):
     (tmp_path / "parts").mkdir()
     pq.write_table(pa.table({"x": np.arange(50.0) ** 0.5}), tmp_path / "parts" / "a.parquet")
     before = (tmp_path / "parts" / "a.parquet").read_bytes()
-    addml("detect", "parts", *QUICK, *words).failed("is inside the input", "elsewhere")
+    addml("detect", "parts", *QUICK, *words).failed("is inside the input folder", "elsewhere")
     assert (tmp_path / "parts" / "a.parquet").read_bytes() == before
     assert left_in(tmp_path / "parts") == {"a.parquet"}
 

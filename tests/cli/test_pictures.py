@@ -206,5 +206,5 @@ def test_images_of_another_scale_than_the_model_knows_are_warned_of(addml, photo
     for place, file in enumerate(sorted(photos.iterdir())[:5]):
         pixels = np.asarray(Image.open(file), np.float32) / 255
         Image.fromarray(pixels).save(tmp_path / "real" / f"{place}.tiff")
-    assert "seem to have another scale" in addml("score", "real", "--model", "m").succeeded().err
+    assert "convert the images to the scale of training" in addml("score", "real", "--model", "m").succeeded().err
     assert addml("score", "photos", "--model", "m").succeeded().err == ""

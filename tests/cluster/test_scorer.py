@@ -101,7 +101,7 @@ def test_only_a_path_and_a_hash_travel(saved):
 
 def test_another_version_and_another_model_are_refused(saved, rows, tmp_path):
     table = parquet.read_table(rows).slice(0, 3)
-    with pytest.raises(AddmlError, match=r"runs addml .*, the sender 0\.0\.1; install the same version"):
+    with pytest.raises(AddmlError, match=r"runs addml .*, the sender 0\.0\.1; install one version"):
         BatchScorer(str(saved[0]), BatchScorer.of(saved[0]).digest, version="0.0.1")(table)
     with pytest.raises(AddmlError, match="differs from the sender's model"):
         BatchScorer(str(saved[0]), "0" * 64)(table)
@@ -111,11 +111,17 @@ def test_another_version_and_another_model_are_refused(saved, rows, tmp_path):
         ray_fit.check_version("0.0.1")
 
 
-def test_an_array_without_names_has_no_scorer(tmp_path):
+@pytest.mark.parametrize("kind", [np.array, pd.DataFrame])
+def test_numbers_only_have_no_scorer(tmp_path, kind):
     from addml import ADDML
+    from addml.pipeline.options import TABLE, Options
+    from addml.pipeline.run import load_model
 
-    ADDML(epochs=1, members=1, random_state=0).fit(np.random.default_rng(0).normal(size=(50, 3))).save(tmp_path / "m")
-    with pytest.raises(AddmlError, match="not a model of a table with named columns"):
+    X = kind(np.random.default_rng(0).normal(size=(50, 3)))
+    ADDML(epochs=1, members=1, random_state=0).fit(X).save(tmp_path / "m")
+    with pytest.raises(AddmlError, match="was fitted in Python to numbers only"):
+        load_model(Options(model=str(tmp_path / "m")), TABLE)
+    with pytest.raises(AddmlError, match="is a model of numbers only, or of no table"):
         BatchScorer.of(tmp_path / "m")
 
 
@@ -246,7 +252,7 @@ def test_scores_of_another_run_are_not_mixed(rows, saved, tmp_path, here):
     with pytest.raises(AddmlError, match=r"another run \(other threshold\)"):
         score_folder(str(rows), BatchScorer.of(saved[0], threshold=1.0), str(out), Progress())
     assert set(json.loads((out / parts.MANIFEST).read_text())["parts"]) == {file.name for file in out.glob("*.parquet")}
-    with pytest.raises(AddmlError, match="lies in the input"):
+    with pytest.raises(AddmlError, match="is inside the input folder"):
         plan(str(rows), own, str(rows / "out"))
 
 

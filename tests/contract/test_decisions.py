@@ -174,10 +174,10 @@ def test_which_rows_were_kept_is_remembered(quick, X, ratio):
     assert (kept.sum(axis=2) == max(2, math.ceil(ratio * 54 - 1e-9))).all()  # M is 60 less the 6 rows of V
 
 
-def test_which_rows_were_kept_is_not_remembered_above_a_million(quick, X, monkeypatch):
+def test_the_rows_kept_are_not_stored_above_a_million(quick, X, monkeypatch):
     monkeypatch.setattr("addml.learning.training.MOST_ROWS_REMEMBERED", 59)
     detector = quick().fit(X)
-    with pytest.raises(ValueError, match="a table of over a million rows"):
+    with pytest.raises(ValueError, match="not stored for tables of over a million rows"):
         detector.rows_kept()
 
 

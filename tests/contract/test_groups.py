@@ -161,7 +161,7 @@ def test_5000_groups_in_one_table():
     ("by", "words"),
     [
         ("shop", "there is no column 'shop'. The columns are: store, sales, visitors."),
-        ("sales", "makes 60 groups of 60 rows; name columns that rows share"),
+        ("sales", "makes 60 groups of 60 rows; name coarser columns"),
         (["store", "store"], "a list of different names"),
     ],
 )

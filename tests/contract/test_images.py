@@ -39,9 +39,9 @@ def test_images_of_another_scale_are_warned_of(images, scaling):
     whole = addml.ADDML(members=1, epochs=1, random_state=0, scaling=scaling).fit(images)
     parts = addml.ADDML(members=1, epochs=1, random_state=0, scaling=scaling).fit(images / 255)
     for detector, other in ((whole, images / 255), (parts, images), (parts, images.astype(np.float32))):
-        with pytest.warns(UserWarning, match="seem to have another scale; convert them"):
+        with pytest.warns(UserWarning, match="convert the images to the scale of training"):
             detector.anomaly_score(other)
-        with pytest.warns(UserWarning, match="another scale"):
+        with pytest.warns(UserWarning, match="to the scale of training"):
             detector.anomaly_score(other[:1])
 
 

@@ -66,7 +66,7 @@ def test_a_dataset_in_memory_is_one():
 
 
 def test_a_scanner_is_refused(folder):
-    with pytest.raises(TypeError, match="Scanner is no table on disk: give the path"):
+    with pytest.raises(TypeError, match="Scanner is not a table on disk: give the path"):
         open_source(dataset.dataset(folder, format="parquet").scanner())
 
 
@@ -135,7 +135,7 @@ def test_a_table_without_rows_is_refused(tmp_path):
 
 def test_another_format_is_refused_with_what_to_do(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
-    with pytest.raises(ReadError, match=r"a.csv: is csv; only Parquet can be given as a path"):
+    with pytest.raises(ReadError, match=r"a.csv: is csv; a path must be Parquet"):
         open_source(tmp_path / "a.csv")
 
 

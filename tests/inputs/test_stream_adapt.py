@@ -81,9 +81,9 @@ def test_a_saved_stream_that_adapts_goes_on_with_the_same_bits(detector, tmp_pat
     first.save(tmp_path / "state")
     again = detector.stream(adapt=RECENT).restore(tmp_path / "state")
     assert [again.score(step) for step in steps[saved_after:]] == expected[saved_after:]
-    with pytest.raises(ValueError, match="is no stream of this model and entity"):
+    with pytest.raises(ValueError, match="is not a stream of this model and entity"):
         detector.stream(adapt=RECENT + 1).restore(tmp_path / "state")
-    with pytest.raises(ValueError, match="is no stream of this model and entity"):
+    with pytest.raises(ValueError, match="is not a stream of this model and entity"):
         detector.stream().restore(tmp_path / "state")
 
 

@@ -33,10 +33,10 @@ def test_a_stream_of_another_model_is_refused(tmp_path):
     stream = one.stream()
     stream.score(X[0])
     stream.save(tmp_path / "state")
-    with pytest.raises(ValueError, match="is no stream of this model and entity"):
+    with pytest.raises(ValueError, match="is not a stream of this model and entity"):
         other.stream().restore(tmp_path / "state")
     one.save(tmp_path / "model")
-    with pytest.raises(ValueError, match="is no stream"):
+    with pytest.raises(ValueError, match="is not a stream"):
         one.stream().restore(tmp_path / "model")
 
 
@@ -70,7 +70,7 @@ def test_streams_of_many_entities_score_as_the_batch_does(tmp_path):
         ]  # fmt: skip
     with pytest.raises(ValueError, match="give one of 2 channels for each of 3"):
         streams.score(np.zeros((2, 2)))
-    with pytest.raises(ValueError, match="is no stream"):
+    with pytest.raises(ValueError, match="is not a stream"):
         detector.streams(["a"]).restore(tmp_path / "state")
     for rows in ([0, 0], [-1, 2], [1, 3]):  # -1 and 2 are the same stream
         with pytest.raises(ValueError, match="must be different positions from 0 to 2"):

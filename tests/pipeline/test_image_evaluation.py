@@ -72,7 +72,7 @@ def test_kinds_without_masks_have_no_figures_of_pixels(measured):
 
 def test_a_mask_of_another_size_and_a_folder_without_the_layout_are_refused(tmp_path):
     Image.fromarray(np.zeros((4, 6), np.uint8)).save(tmp_path / "mask.png")
-    with pytest.raises(ImageError, match=r"has 4 x 6 pixels .* its image 5 x 6"):
+    with pytest.raises(ImageError, match=r"has 4 x 6 pixels, its image 5 x 6"):
         read_mask(tmp_path / "mask.png", (5, 6))
     with pytest.raises(AddmlError, match="has no folder test/good and train"):
         Layout.of(str(tmp_path), trains=True)

@@ -122,7 +122,7 @@ def _check(options: Options, files: Files) -> None:
             raise AddmlError(f"{path}: is also the {kept}; give the {renamed} another name.")
         seen[path.resolve()] = words
         if is_part(path, options.file) or (name in ("figures", "maps") and source in path.resolve().parents):
-            raise AddmlError(f"{path}: is inside the input, to be read next time; write the {words} elsewhere.")
+            raise AddmlError(f"{path}: is inside the input folder, to be read next time; write the {words} elsewhere.")
         if path.exists() and path.is_dir() != is_folder:
             raise AddmlError(f"{path}: is a {'file' if is_folder else 'folder'}; give the {words} another name.")
         check_writable(path)
@@ -137,9 +137,7 @@ def check_writable(path: Path) -> None:
     """Refuse a path whose folder is missing or read-only."""
     folder = path.parent
     if not folder.is_dir():
-        raise AddmlError(
-            f"{path}: cannot be written: the folder {folder} does not exist. Create it or write elsewhere."
-        )
+        raise AddmlError(f"{path}: the folder {folder} does not exist. Create it, or write elsewhere.")
     try:
         tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:

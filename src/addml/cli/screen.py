@@ -154,7 +154,6 @@ def show_reading(screen: Screen, findings: Findings) -> None:
 
 
 def show_left_out(screen: Screen, left_out: Sequence[tuple[str, str]]) -> None:
-    """The dropped columns by reason."""
     reasons: dict[str, list[str]] = {}
     for name, why in left_out:
         reasons.setdefault(why, []).append(name)

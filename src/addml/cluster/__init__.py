@@ -95,11 +95,8 @@ class BatchScorer:
 
 
 def check_version(sender: str) -> None:
-    """Refuse work sent by another version of addml."""
     if sender != __version__:
-        raise AddmlError(
-            f"this process runs addml {__version__}, the sender {sender}; install the same version on all machines."
-        )
+        raise AddmlError(f"this process runs addml {__version__}, the sender {sender}; install one version everywhere.")
 
 
 @lru_cache(maxsize=8)
@@ -113,5 +110,5 @@ def _loaded(path: str, digest: str) -> Model:
         raise AddmlError(f"{path}: differs from the sender's model; copy the same model to all machines.")
     model = model_file.load(path)
     if model.columns is None or model.form is not None:
-        raise AddmlError(f"{path}: is not a model of a table with named columns; fit one with addml fit.")
+        raise AddmlError(f"{path}: is a model of numbers only, or of no table; fit one with addml fit.")
     return model

@@ -132,7 +132,6 @@ def score_table(options: Options, output: str, progress: Progress) -> dict[str, 
 def _results(
     scoring: Scoring, pending: list[Part], address: str | None, workers: int | None
 ) -> Iterator[dict[str, Any]]:
-    """The result of `Scoring` for each part, as it finishes."""
     with connected(address, workers) as (ray, count):
         size = min(count, len(pending))
         items = ray.data.from_items(pending, override_num_blocks=min(len(pending), 32 * size))
@@ -147,7 +146,7 @@ def plan(file: str, scorer: BatchScorer, output: str) -> tuple[Scoring, list[Par
         raise AddmlError(f"{file}: --engine ray scores a Parquet file or a folder of Parquet files.", file=file)
     base = origin.path if origin.path.is_dir() else origin.path.parent
     if folder.is_relative_to(origin.path.resolve()):
-        raise AddmlError(f"{output}: lies in the input, which would read it next time; write elsewhere.")
+        raise AddmlError(f"{output}: is inside the input folder and would be read next time; write elsewhere.")
     groups, unreadable = dict[str, list[int]](), dict[str, str]()  # by file: rows per row group, and the error
     for name in map(os.path.abspath, parquet_files(origin) if origin.path.is_dir() else [origin.path]):
         try:

@@ -169,7 +169,6 @@ def fit_many(fits: Sequence[Fit], *, address: str | None = None, workers: int | 
 
 
 def _fit_one(number: int, settings: str, X: Any, labels: Any, names: Any) -> tuple[int, Model | None, str]:
-    """The model of one fit, or the error."""
     try:
         config = Config.resolve(settings_from_json(json.loads(settings)))
         return number, fit(config, X, labels, names=names), ""

@@ -89,7 +89,6 @@ class Encoder(Part, ABC):
         return default if self.hidden is None else tuple(map(int, self.hidden))
 
     def activations(self, hidden: Sequence[int]) -> tuple[str, ...]:
-        """The activation of every layer."""
         return (*[self.activation] * len(hidden), self.output_activation)
 
 

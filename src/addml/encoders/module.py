@@ -45,7 +45,7 @@ class ModuleNetwork:
         encoder = cls(module, tuple(document["shape"]), weights)
         ours, theirs = encoder.answers(), np.array(document["answers"])
         if ours.shape != theirs.shape or (abs(ours - theirs) > ALIKE * max(1e-6, abs(theirs).max())).any():
-            raise ValueError("it computes other embeddings than the saved encoder")
+            raise ValueError("its embeddings differ from those of the saved encoder")
         return encoder
 
     def with_weights(self, weights: Array) -> ModuleNetwork:
@@ -162,7 +162,7 @@ def _outputs(module: Module, shape: Sequence[int]) -> int:
         raise ValueError(f"the encoder returns {tuple(alone[0].shape)} for one row; it must return an embedding (1, w)")
     if bool((abs(z - torch.cat(alone)) > ALIKE * abs(z).max().clip(1e-6)).any()):
         raise ValueError(
-            "the encoder embeds two rows together otherwise than each alone: it is random, or a row depends on its "
+            "the encoder embeds two rows together differently from each alone: it is random, or a row depends on its "
             "batch, as in recurrent layers without batch_first=True"
         )
     return int(z.shape[1])

@@ -233,7 +233,6 @@ def window_contributions(model: Model, rows: WindowRows, places: np.ndarray, dev
 
 
 def _step_contributions(model: Model, rows: WindowRows, places: np.ndarray, device: str, threads: int) -> np.ndarray:
-    """Contributions (m, channels) to the scores of single steps."""
     context, views = SeriesContext.of(model, rows, places, device, threads), views_of(model)
     assert isinstance(views, WindowViews)
     assert isinstance(model.scale, ViewScale)

@@ -193,7 +193,6 @@ class _Table:
         return found and (f"{name} {found[0]}", f"{name} {found[1]}")
 
     def _unusual(self, row: int, candidate: _Candidate, phrase: Phrase) -> Reason:
-        """The reason of a column and of those that moved with it."""
         words, summary = phrase
         names = tuple(self.names[one] for one in candidate.columns[:MAX_NAMED])
         others = [f"{name} {figure(float(self.values[name][row]), 3)}" for name in names[1:]]

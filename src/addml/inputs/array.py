@@ -114,10 +114,7 @@ def _not_numbers(given: Any, error: Exception) -> Exception:
         for value in values():
             if value is not None and not isinstance(value, (Number, np.number, np.bool_)):
                 kind = TypeError if isinstance(error, TypeError) else ValueError
-                return kind(
-                    f"column {name!r} holds {value!r}, which is not a number: "
-                    f"turn it into numbers or leave the column out ({error})"
-                )
+                return kind(f"column {name!r} holds {value!r}, not a number: convert it or leave it out ({error})")
     return error
 
 
@@ -189,8 +186,7 @@ class ImageVectorizer(Vectorizer):
         if not is_small and size < FACTOR * usual:
             return None
         return (
-            f"the mean pixel is {size:.3g}, but {usual:.3g} was usual in training: the images seem to have another "
-            "scale; convert them to that of training, such as 0 to 255 or 0 to 1"
+            f"the mean pixel is {size:.3g}, not {usual:.3g} as in training; convert the images to the scale of training"
         )
 
     @staticmethod

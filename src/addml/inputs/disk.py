@@ -178,7 +178,7 @@ def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
     if not isinstance(X, str | os.PathLike):
         if not hasattr(X, "get_fragments"):  # not a scanner, whose rows can be read only once
             known = "the path of a Parquet file or folder, or a dataset of pyarrow"
-            raise TypeError(f"{type(X).__name__} is no table on disk: give {known}")
+            raise TypeError(f"{type(X).__name__} is not a table on disk: give {known}")
         return Source(X, f"the {type(X).__name__}", columns)
     origin = find_origin(X)
     kind, notes = format_of(origin)
@@ -186,9 +186,7 @@ def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
         found, said = folder_dataset(origin)
         return Source(found, origin.name, columns, said, lambda: parquet_files(origin))
     if kind != "parquet" or origin.compression is not None:
-        raise ReadError(
-            f"{origin.name}: is {kind}; only Parquet can be given as a path. Read the table first, or use addml fit."
-        )
+        raise ReadError(f"{origin.name}: is {kind}; a path must be Parquet. Read the table first, or use addml fit.")
     from pyarrow import dataset
 
     with reading(origin.name):

@@ -155,7 +155,6 @@ def _check_last_row(origin: Origin, dialect: Dialect, table: pa.Table | pa.Recor
         raise error
 
 
-# Numbers and dates that Arrow reads as text ---------------------------------------------------------------------------
 def _with_values(table: pa.Table, dialect: Dialect, notes: list[str]) -> pa.Table:
     """The table with its text columns of numbers or dates parsed; a column with any other text stays text."""
     for place, name in enumerate(table.column_names):
@@ -225,14 +224,13 @@ def _refuse_others(wrong: np.ndarray, texts: pa.Array, column: int, kind: str) -
         raise pa.ArrowInvalid(f"CSV column #{column}: conversion error to {kind}: invalid value '{texts[row]}'")
 
 
-# Which line is wrong: after an error, the text is read again by Python's slower reader -----------------------
 CONVERSION = re.compile(r"CSV column #(\d+): .*?conversion error to (\w+)[^:]*: invalid value '(.*)'", re.DOTALL)
 TYPE_NAMES = {"double": "a number", "timestamp": "a date", "bool": "true or false"}
 SENTINEL = "a line after the last"
 
 
 def explained(origin: Origin, dialect: Dialect, error: Exception) -> ReadError:
-    """The error to raise instead of Arrow's, with line and remedy."""
+    """The error to raise instead of Arrow's, with remedy and line, which Python's slower reader finds."""
     if isinstance(error, DAMAGE):
         return origin.unreadable(error)
     try:

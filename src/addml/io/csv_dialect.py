@@ -69,8 +69,6 @@ class CsvRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Dialect:
-    """All that is needed to read a CSV."""
-
     format: CsvFormat
     encoding: str
     names: tuple[str, ...]

@@ -78,9 +78,7 @@ def _table_of(document: Any, source: str) -> tuple[pa.Table, list[str]]:
         raise NoRowsError(f"{source}: holds no rows, only {document!r}.")
     place, rows = _rows_in(document) or ("", None)
     if rows is None:
-        raise ReadError(
-            f"{source}: no rows found in this JSON. Write a list of objects {{...}}, alone or under one key."
-        )
+        raise ReadError(f"{source}: no rows found in this JSON. Write a list of objects {{...}}, alone or under a key.")
     notes = [f"format: one JSON document, its rows under {place!r}" if place else "format: one JSON list"]
     if place and (others := [key for key in document if key != place.partition(".")[0]]):
         notes.append(f"not read: {listed(others, 8)}")
@@ -140,7 +138,6 @@ def _table_of_lines(origin: Origin, encoding: str) -> tuple[pa.Table, list[str]]
 
 
 def _items(origin: Origin, encoding: str) -> Iterator[dict[str, Any]]:
-    """The object of each line."""
     with origin.open_text(encoding) as stream:
         for number, line in enumerate(stream, start=1):
             if not line.strip():

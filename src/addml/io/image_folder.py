@@ -119,7 +119,6 @@ class Heads:
     deep: bool  # whether some image has more than 8 bits
 
     def read(self, skip_broken: bool) -> Pictures:
-        """Read the pixels."""
         heads, read, broken = {one.file: one for one in self.known}, list[Head](), list(self.broken)
         images = np.empty((len(heads), *self.shape), np.float32 if self.deep else np.uint8)
         pixels = _readable(heads, lambda file: _pixels(self.folder, heads[file], self.shape, self.deep), broken)
@@ -156,10 +155,8 @@ def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
     """The marked (not black) pixels (height, width) of a mask."""
     one = _head(path.parent, path.name)
     if one.size != size:
-        raise ImageError(
-            f"{path}: has {one.size[0]} x {one.size[1]} pixels (height x width), its image {size[0]} x {size[1]}; "
-            "both must have the same size."
-        )
+        own = " x ".join(map(str, one.size))
+        raise ImageError(f"{path}: has {own} pixels, its image {size[0]} x {size[1]}; give both the same size.")
     return np.asarray(_pixels(path.parent, one, (1, *size), deep=True)[0] > 0)
 
 
@@ -198,9 +195,7 @@ def kinds_of(names: Iterable[str]) -> str:
 
 def _walk(folder: str | os.PathLike[str]) -> Iterator[str]:
     def refuse(error: OSError) -> None:  # an unreadable subfolder is not an empty one
-        raise ImageError(
-            f"{error.filename}: cannot be read ({error.strerror}); change its permissions, or move it away."
-        )
+        raise ImageError(f"{error.filename}: cannot be read ({error.strerror}); change its permissions or move it.")
 
     for place, folders, names in os.walk(folder, onerror=refuse):
         if place == os.fspath(folder) and MASKS in folders and {"test", "train"} & set(folders):

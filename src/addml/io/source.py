@@ -227,7 +227,6 @@ def library(name: str, extra: str, what: str) -> Any:
         raise ReadError(f"{what} needs {name}: pip install 'addml[{extra}]'.") from error
 
 
-# Remote files (https://, s3://, gs://), downloaded once to a temporary folder ---------------------------------
 WEB, STORES = ("https", "http"), ("s3", "gs", "gcs")
 TIMEOUT = 30  # seconds without an answer
 

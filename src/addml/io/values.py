@@ -68,7 +68,6 @@ def check_columns(columns: Sequence[str] | None, names: Sequence[str], source: s
     return None if columns is None else list(dict.fromkeys(columns))
 
 
-# Chosen columns, in the types of a schema ---------------------------------------------------------------------
 def shaped(table: pa.Table, columns: Sequence[str] | None, source: str) -> tuple[pa.Table, list[str]]:
     """The chosen columns, with nested ones flattened and unique names; and notes on what was changed."""
     notes = []
@@ -112,7 +111,6 @@ def _cast(table: pa.Table, schema: pa.Schema | None, done: int, source: str) -> 
     return table
 
 
-# Where a table starts, and whether it has a header ------------------------------------------------------------
 Rows = Sequence[Sequence[str]]
 
 MOST_ABOVE = 30  # rows above a table

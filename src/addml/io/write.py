@@ -257,7 +257,6 @@ def _excel_value(value: Any) -> Any:
     return value if value is None or isinstance(value, int | date | time | Decimal) else visible(str(value))
 
 
-# Scores back into a database ---------------------------------------------------------------------------------
 def stored(pieces: Iterable[pa.Table], address: str, table: str) -> Iterator[pa.Table]:
     """Yield the pieces and write each to the database, all in one transaction: a failure changes nothing.
 

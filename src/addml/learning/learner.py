@@ -192,9 +192,6 @@ def real_ids(ids: Array, sizes: Sequence[int]) -> Array | None:
     return None if min(sizes) == ids.shape[1] else present(sizes, ids.shape[1], ids)
 
 
-# Distillation: which training rows are likely normal, for the next epoch ------------------------------------
-
-
 def distill(scores: Array, members: Sequence[Member], group: Group = ALONE) -> tuple[Array, list[np.ndarray]]:
     """The cut-off of each member (E,), over the whole group, and the rows of M that it keeps.
 

@@ -60,7 +60,6 @@ class CenterCloseness(Part):
 
     @property
     def used_margin(self) -> float:
-        """The margin, or 1 as long as it is None."""
         return 1.0 if self.margin is None else self.margin
 
 

@@ -31,8 +31,6 @@ ANOMALY_SHARE = 0.25  # labelled anomalies added to a batch, at most, as a share
 
 @dataclass(frozen=True)
 class Schedule:
-    """The length of training and its steps."""
-
     epochs: int = 50
     batch_size: int = 128
     learning_rate: float = 1e-3
@@ -101,7 +99,6 @@ class _Loop:
 
     @property
     def active(self) -> list[Member]:
-        """The members still in training."""
         return [self.members[e] for e in self.state.active]
 
     def survey(self) -> tuple[Array, Array]:
@@ -199,10 +196,7 @@ class _Loop:
         spread = group.mean(np.array([float(np.add.reduce(row)) / len(row) for row in own]), np.asarray(sizes))
         if state.untrained_spread is None:
             if not np.isfinite(spread).all():
-                raise ValueError(
-                    "the encoder's embeddings of the training rows are not finite before any step; "
-                    "check its layers and initial weights"
-                )
+                raise ValueError("the untrained encoder's embeddings are not finite; check its layers and weights")
             state.untrained_spread = spread[np.argsort(state.active)]  # in the order of all members
             return False
         shrunk = ~(spread >= COLLAPSED * state.untrained_spread[state.active])  # true for NaN too

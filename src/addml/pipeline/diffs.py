@@ -51,7 +51,7 @@ def compare(before: str, after: str, options: Options, progress: Progress) -> Mo
     if kind == IMAGE:
         raise AddmlError(f"{options.source}: is a folder of images; addml diff compares tables and series.")
     if kind == SERIES and not is_model:
-        raise AddmlError(f"{options.source}: addml diff compares days of tables, not of series; remove --time.")
+        raise AddmlError(f"{options.source}: addml diff compares days of tables; give two models, or remove --time.")
     return (compare_models if is_model else compare_days)(before, after, options, progress)
 
 

@@ -92,7 +92,6 @@ class Layout:
         return cls(root)
 
     def mask_file(self, name: str) -> Path | None:
-        """The path of a test image's mask, if it has one."""
         stem = self.root / MASKS / os.path.splitext(name)[0]
         paths = (stem.with_name(f"{stem.name}{ending}") for ending in MASK_ENDINGS)
         return next((path for path in paths if path.is_file()), None)

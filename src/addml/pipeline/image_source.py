@@ -47,8 +47,8 @@ class ImageSource:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.choice = ""  # note on the choice of encoder
-        self.pictures: Pictures | None = None  # None until read
-        self.places = np.zeros(0, np.int64)  # indices of the training images
+        self.pictures: Pictures
+        self.places = np.zeros(0, np.int64)  # indices of the training images; none before training
         self.maps: np.ndarray | None = None  # of all images, once computed
 
     def train(self, progress: Progress) -> Model:
@@ -98,20 +98,18 @@ class ImageSource:
             return heads.read(self.options.skip_unreadable)
 
     def training_findings(self, model: Model) -> Findings:
-        assert self.pictures is not None
         known = {"rows": len(self.pictures.names), "trained_rows": len(self.places), "noun": "image"}
         return ranking.training_findings(model, self.options.file, self.notes, **known)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        assert self.pictures is not None
         rows, drawn = len(self.pictures.names), len(self.places)
         sampled = f"trained on {drawn:,} of {rows:,} images, drawn at random (--all-rows uses all)"
         return (*self.pictures.notes, *filter(None, [self.choice, sampled if 0 < drawn < rows else ""]))
 
     def rank(self, model: Model, progress: Progress) -> ranking.Result:
-        is_own, top = self.pictures is not None, self.options.top
-        pictures = self.pictures = self.pictures or self._read_for(model, progress)
+        is_own, top = len(self.places) > 0, self.options.top
+        self.pictures = pictures = self.pictures if is_own else self._read_for(model, progress)
         scores = self._in_parts("Scoring", model.scores, model, pictures.images, progress)
         model = ranking.with_batch_threshold(model, scores, self.options)
         shown = ranking.highest(scores, max(min(int((scores > model.threshold).sum()), ranking.LISTED), top))
@@ -130,7 +128,6 @@ class ImageSource:
 
     def maps_of(self, model: Model, progress: Progress) -> np.ndarray:
         """The anomaly maps of all images, (n, height, width), computed once."""
-        assert self.pictures is not None
         if self.maps is None:
             images = self.pictures.images
             self.maps = self._in_parts("Maps", lambda rows, _, n: model.maps(rows, n), model, images, progress)
@@ -151,7 +148,6 @@ class ImageSource:
 
     def _heat(self, model: Model, shown: np.ndarray, progress: Progress) -> np.ndarray:
         """The maps of the shown images, (k, height, width)."""
-        assert self.pictures is not None
         images = self.pictures.images[shown]
 
         def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:

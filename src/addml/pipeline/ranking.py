@@ -38,8 +38,6 @@ class Candidate(NamedTuple):
 
 
 class Part(NamedTuple):
-    """The result of one batch."""
-
     piece: pa.RecordBatch
     listed: list[Candidate]  # highest score first
     drift: DriftCounter | None = None
@@ -101,8 +99,6 @@ def highest(scores: np.ndarray, count: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run returns."""
-
     findings: Findings
     scored: Iterable[pa.Table]  # the scored table in pieces
     model: Model

@@ -275,8 +275,6 @@ def measure(y: np.ndarray, scores: np.ndarray) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class MethodTask:
-    """One method on the user's table."""
-
     title: str  # the method
     data: LabelledTable
 

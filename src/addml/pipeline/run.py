@@ -82,7 +82,6 @@ def _evaluate_images(options: Options, progress: Progress) -> Result:
     source = ImageSource(replace(options, file=str(layout.root / "test"), size=None))
     result = source.rank(model, progress)
     maps = source.maps_of(model, progress) if model.scorer.on_patches else None
-    assert source.pictures is not None
     findings = result.findings
     figures, note = layout.evaluate(source.pictures, findings.scores, findings.threshold, maps)
     notes = (*findings.notes, *notes, *filter(None, [note]))
@@ -142,7 +141,7 @@ def load_model(options: Options, kind: str) -> Model:
     if form != kind:
         raise AddmlError(f"{folder}: was fitted to {KIND_WORDS[form]}, not to {KIND_WORDS[kind]}.")
     if form == TABLE and model.columns is None:
-        raise AddmlError(f"{folder}: was fitted to an array without column names; fit a table with addml fit.")
+        raise AddmlError(f"{folder}: was fitted in Python to numbers only; fit the table with addml fit.")
     return with_threshold(model, options, saved=True)
 
 

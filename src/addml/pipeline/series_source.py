@@ -303,7 +303,6 @@ class SeriesTable:
         return np.unique(self.steps, return_index=True)[1]
 
     def entity(self, step: int) -> int:
-        """The index of the series that a step belongs to."""
         return int(np.searchsorted(self.starts, step, side="right")) - 1
 
     def names_of(self, event: Event) -> dict[str, Any]:

@@ -244,7 +244,6 @@ def identifiers(model: Model, names: Sequence[str]) -> list[str]:
 
 
 def kept_columns(options: Options, names: Sequence[str]) -> list[str]:
-    """The columns of --keep."""
     if options.keep == (ALL,) and ALL not in names:
         return list(names)
     return resolve(options.keep, names, "--keep", options.source)

@@ -202,7 +202,6 @@ class TableSource:
 
 
 def _date_column(model: Model) -> str:
-    """The first date column, for --per-day."""
     dates = [one.column for one in model.profiles if one.earliest is not None and one.earliest.year > EPOCH.year]
     if not dates:
         raise AddmlError("--per-day needs a date column among the training columns; use --flag.", option="per_day")

@@ -54,9 +54,7 @@ class Groups:
         known = keys_of(table, by)
         keys = tuple(sorted(known.unique().to_pylist()))
         if len(keys) > max(2, len(table)) / 2:
-            raise ValueError(
-                f"by={list(by)!r} makes {len(keys):,} groups of {len(table):,} rows; name columns that rows share"
-            )
+            raise ValueError(f"by={list(by)!r} makes {len(keys):,} groups of {len(table):,} rows; name coarser columns")
         codes = np.asarray(pc.index_in(known, pa.array(keys, known.type)))
         count = np.bincount(codes, minlength=len(keys))
         maps = [_scaled(np.where(np.isinf(own), np.nan, own), codes, count) for own in numbers.values()]

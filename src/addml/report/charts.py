@@ -125,7 +125,6 @@ def _numbers(values: Any, digits: int = 4) -> list[float | None]:
 
 
 def curves(findings: Findings) -> dict[str, dict[str, Any]]:
-    """The curves of the evaluation by name."""
     found: dict[str, dict[str, Any]] = {}
     given = (findings.evaluation or {}).get("curves", {})
     for name, (title, x_key, y_key, x_label, y_label) in CURVES.items():

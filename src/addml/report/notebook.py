@@ -52,19 +52,16 @@ STYLE: dict[Any, Any] = {
 }
 
 
-def sentences(detector: ADDML, X: Any) -> list[str]:
-    """Why each row of X is unusual, one line each."""
-    rows = detector._read(X)
-    found, _ = _reasons(detector.model_, rows, np.arange(len(rows)))
+def sentences(model: Model, rows: Rows) -> list[str]:
+    """Why each row is unusual, one line each."""
+    found, _ = _reasons(model, rows, np.arange(len(rows)))
     return list(reason_texts(found).to_pylist())
 
 
 def _reasons(model: Model, rows: Rows, places: np.ndarray) -> tuple[Reasons, pa.RecordBatch]:
     """The reasons of the rows at these places, and their values."""
     if model.form is not None:
-        raise ValueError(
-            "reasons, report and plot_row need the columns of a table; use explain(X) for images and series"
-        )
+        raise ValueError("reasons, report and plot_row need the columns of a table; use explain(X) for other rows")
     features, values = rows.take(places), rows.values
     if model.columns is not None:
         table = values.take(pa.array(places)).combine_chunks()
@@ -84,10 +81,8 @@ def _columns(model: Model) -> list[str]:
     return names if model.vectorizer.names is not None else [f"column {name}" for name in names]
 
 
-def report(detector: ADDML, X: Any, path: str | os.PathLike[str], top: int, redact: bool) -> Path:
-    """Write a report of the rows of X, which may be the training rows or new ones."""
-    model, rows = detector.model_, detector._read(X)
-    scores = to_numpy(detector.anomaly_score(X))
+def report(model: Model, rows: Rows, scores: np.ndarray, path: str | os.PathLike[str], top: int, redact: bool) -> Path:
+    """Write a report of rows with these scores, which may be the training rows or new ones."""
     places = highest(scores, min(max(int((scores > model.threshold).sum()), top), max(LISTED, top)))
     found, batch = _reasons(model, rows, places)
     listed = [
@@ -151,12 +146,11 @@ def plot_scores(detector: ADDML, X: Any, ax: Axes | None) -> Axes:
     return axes
 
 
-def plot_row(detector: ADDML, X: Any, row: int, ax: Axes | None) -> Axes:
-    """What the columns of one row of X add to its score, the largest contribution at the top."""
-    columns, read = _columns(detector.model_), detector._read(X)
-    _, batch = _reasons(detector.model_, read, np.array([row]))
-    added = dict(zip(columns, np.asarray(detector.explain(X, rows=[row]))[0], strict=True))
-    order, axes = sorted(detector.model_.used or columns, key=lambda name: -abs(added[name]))[:BARS][::-1], _axes(ax)
+def plot_row(model: Model, rows: Rows, row: int, contributions: np.ndarray, ax: Axes | None) -> Axes:
+    """What the columns of one row add to its score, the largest contribution at the top."""
+    columns, (_, batch) = _columns(model), _reasons(model, rows, np.array([row]))
+    added = dict(zip(columns, contributions, strict=True))
+    order, axes = sorted(model.used or columns, key=lambda name: -abs(added[name]))[:BARS][::-1], _axes(ax)
     labels = [one_line(f"{name} = {batch[name][0].as_py()}", 40) for name in order]
     heights = [added[name] for name in order]
     axes.barh(range(len(order)), heights, color=[ANOMALY if height > 0 else NORMAL for height in heights])
@@ -208,7 +202,6 @@ def write_figures(findings: Findings, folder: str | os.PathLike[str]) -> list[Pa
 
 
 def _figures(findings: Findings) -> Iterator[tuple[str, Figure]]:
-    """The figures for which there is data, with their names."""
     numbers = charts.chart_data(findings)
     if findings.track is not None and len(findings.track.scores) > 1:
         yield "series", _series(findings.track, findings.threshold)

@@ -238,7 +238,6 @@ def _evaluation(findings: Findings, curves: dict[str, dict[str, Any]]) -> Html:
 
 
 def heading(key: str) -> str:
-    """The heading for a key of an evaluation or of drift."""
     words = HEADINGS.get(key) or one_line(key).replace("_", " ")
     return words[:1].upper() + words[1:]
 

@@ -94,8 +94,6 @@ def key_figures(findings: Findings) -> list[tuple[str, str, str]]:
 
 
 class RankedRows:
-    """The ranked rows of findings as HTML."""
-
     def __init__(self, findings: Findings) -> None:
         self.findings, self.listed = findings, findings.ranked[:MAX_ROWS]
         self.noun = findings.noun if findings.track is None else "event"  # of what is ranked

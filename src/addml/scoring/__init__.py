@@ -14,7 +14,6 @@ SCORERS: dict[str, type[Views] | type[Center] | type[Dissimilarity] | type[KNN] 
 
 
 def scorer_from_plain(document: dict[str, Any]) -> Scorer:
-    """The scorer of a saved model."""
     settings = dict(document)
     name = settings.pop("name")
     if name == Guided.name:

@@ -174,7 +174,6 @@ def stride(references: int) -> int:
 
 
 def embedded_places(references: int) -> range:
-    """The places of the embedded references."""
     return range(0, references, stride(references))
 
 

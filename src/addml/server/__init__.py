@@ -46,7 +46,6 @@ class RefusedError(AddmlError):
 
 
 def error_json(status: int, message: str) -> bytes:
-    """The body of an error response."""
     return json.dumps({"error": {"code": CODES.get(status, "error"), "message": message}}).encode()
 
 
@@ -66,7 +65,6 @@ class Limits:
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Limits:
-        """Parse the values of `--limit NAME=VALUE`."""
         names, values = [one.name for one in fields(cls)], dict[str, Any]()
         for text in texts:
             name, _, value = text.partition("=")

@@ -174,7 +174,6 @@ class Connection(H11Protocol):
         return cycle is None or cycle.response_complete or (cycle.more_body and not cycle.scope.get(TRUSTED))
 
     def close_if_slow(self, now: float) -> None:
-        """Close the connection if the client is too slow."""
         cycle = self.cycle
         if cycle is None or cycle.response_complete:
             if now - self.began > self.timeout:

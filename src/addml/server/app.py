@@ -48,7 +48,6 @@ METHODS = ("GET", "HEAD", "POST", "DELETE", "PUT", "PATCH", "OPTIONS")
 
 
 def create_app(models: Models, token: str, cookie: str, limits: Limits, access_log: str | None) -> Starlette:
-    """The web app that serves these models."""
     observer = Observer(access_log)
     api = Api(models, limits, observer)
 
@@ -69,8 +68,6 @@ async def _page(name: str, request: Request) -> Response:
 
 
 class Api:
-    """The REST endpoints."""
-
     def __init__(self, models: Models, limits: Limits, observer: Observer) -> None:
         self.models, self.limits, self.observer = models, limits, observer
         self.work = Jobs(models, limits)

@@ -118,7 +118,6 @@ def _unpacked_size(path: Path, most: int) -> int:
 
 
 def _rows_of_sheets(path: Path) -> Iterator[int]:
-    """The number of rows of each sheet, if the archive is a workbook."""
     with zipfile.ZipFile(path) as archive:
         for name in archive.namelist():
             if name.startswith("xl/worksheets/"):

@@ -274,7 +274,6 @@ def _is_compressed(message: pa.ipc.Message) -> bool:
 
 
 def _batches(model: Model, table: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The columns that the model uses, in batches."""
     table, _ = shaped(table, None, "rows")
     needed = [*model.used, *model.by]
     others = [name for name in names if name not in needed]  # for "did you mean"
