@@ -319,7 +319,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         return self._fitted.training.p_values(to_numpy(self.anomaly_score(X)))
 
     def explain(self, X: Any, rows: Any = None) -> Any:
-        """The contribution of each column to each row's score, (n, n_features_in_); positive ones make a row stranger.
+        """The contributions of columns to scores, `(n, n_features_in_)`; positive ones make a row more anomalous.
 
         A row's contributions add up to its score in the view that finds it strangest; with the scorers center,
         dissimilarity and knn, to the score minus that of `baseline_`. An image has a map (height, width) instead. The
@@ -354,7 +354,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     def check(self, X: Any) -> tuple[Checked, ...]:
         """Plant known kinds of faults in held-out rows of X and measure how many a detector like this one finds."""
-        return tuple(self._notebook.checked(self, X))
+        return tuple(self._notebook.checked(self, self._read(X).values if self._fitted.columns is None else X))
 
     def plot_scores(self, X: Any = None, *, ax: Any = None) -> Any:
         """Plot the scores of X, or of the training rows, with the threshold; returns the axes (extra `plots`)."""

@@ -43,9 +43,11 @@ class ADDML(BaseDetector):
         return np.asarray(self.detector_.anomaly_score(X))
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The parameters of `addml.ADDML`, and `contamination`."""
         return {**self.detector.get_params(deep), "contamination": self.contamination}
 
     def set_params(self, **changes: Any) -> Self:
+        """Set parameters of `addml.ADDML`, or `contamination`."""
         self.detector.set_params(**changes)
         self.contamination = self.detector.contamination
         return self

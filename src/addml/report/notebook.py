@@ -97,15 +97,14 @@ def report(model: Model, rows: Rows, scores: np.ndarray, path: str | os.PathLike
 
 
 def checked(detector: ADDML, X: Any) -> tuple[Checked, ...]:
-    """Which faults, planted in rows of X, a detector with the same parameters finds."""
+    """Which faults, planted in rows of X (numbers as read, or a table), a detector with the same parameters finds."""
     from sklearn.base import clone
 
     model = detector.model_
     if model.form is not None:
         raise ValueError("check(X) plants faults in the columns of a table; it does not support images or series")
     is_array = model.columns is None
-    values = detector._read(X).values if is_array else as_table(X)
-    table = pa.table(list(values.T), names=model.vectorizer.labels) if is_array else values
+    table = pa.table(list(X.T), names=model.vectorizer.labels) if is_array else as_table(X)
 
     def rows(table: pa.Table) -> Any:
         return np.column_stack([column.to_numpy() for column in table.columns]) if is_array else table
