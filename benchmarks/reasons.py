@@ -223,7 +223,7 @@ def real() -> str:
             warnings.simplefilter("ignore")
             result = run.detect(Options(file=str(file), contamination=0.1, reasons=REASONS), Progress())
         usual = {one.column: one for one in result.findings.usual if one.low is not None and one.low < (one.high or 0)}
-        forms = {one.column: one.form for one in result.model.profiles}
+        forms = {one.column: one.row_shape for one in result.model.profiles}
         flagged = [one for one in result.findings.ranked if one.is_anomaly]
         far = [
             [name for name in usual if not forms[name] and _is_far(one.values[name], usual[name])] for one in flagged

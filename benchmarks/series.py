@@ -25,7 +25,7 @@ from addml import ADDML, Recurrent
 from addml.inputs.series import Series, Windows, choose_window, over_windows, smoothed
 from addml.inputs.series_vectorizer import WindowRows
 from addml.pipeline.evaluation import volumes
-from addml.scoring.base import ViewScale
+from addml.scoring.scorer import ViewScale
 from addml.scoring.windows import WindowViews
 from benchmarks.documents import DOCS, asked
 from research.autoencoder import deep_autoencoder

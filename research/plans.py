@@ -16,7 +16,7 @@ from addml.detector import ADDML
 from addml.encoders.mlp import HIDDEN, MLP
 from addml.errors import AddmlError
 from addml.pipeline.rivals import OWN, PAPER, Machine, Row
-from addml.text import did_you_mean
+from addml.text import TABLE, did_you_mean
 from research import datasets, experiment, run_store
 from research.experiment import METHODS, Case, new_detector
 
@@ -210,8 +210,8 @@ def _detector_settings(case: Case, one_class: bool) -> dict[str, Any]:
 
 def _table_settings(config: Config) -> dict[str, Any]:
     """The settings for a table, with the defaults of its encoder and scorer filled in."""
-    encoder, scaling = config.encoder_for(None), "robust" if config.robust else "standard"
+    encoder, scaling = config.encoder_for(TABLE), "robust" if config.robust else "standard"
     if isinstance(encoder, MLP) and encoder.hidden is None:
         encoder = replace(encoder, hidden=HIDDEN)
     own: dict[str, Any] = {"encoder": encoder, "scorer": config.scorer_for(None), "scaling": scaling}
-    return replace(config, **own, learning_rate=config.rate(None)).to_plain()
+    return replace(config, **own, learning_rate=config.rate(TABLE)).to_plain()

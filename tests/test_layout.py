@@ -38,6 +38,7 @@ LEVELS = {
     )
     for name in names.split()
 }
+LONGEST_MODULE, LONGEST_FUNCTION, MOST_MODULES, MOST_LINES = 400, 40, 110, 25_000
 ROOT, RESEARCH = "addml", "research"
 # The detector's conveniences (reports, charts, a notebook's summary) are those of the command line, asked for late.
 LATE = {("detector", "report")}
@@ -145,6 +146,27 @@ def test_the_architecture_names_every_module():
     named = {word for quoted in re.findall(r"`([^`]+)`", document) for word in re.split(r"\W", quoted)}
     modules = [path for path in SOURCES.rglob("*.py") if not path.stem.startswith("__")]
     assert [module_name(path) for path in modules if path.stem not in named] == []
+
+
+def test_modules_are_small_and_named_once():
+    paths = sorted(SOURCES.rglob("*.py"))
+    lines = {module_name(path): path.read_text().count("\n") for path in paths}
+    assert {module: count for module, count in lines.items() if count > LONGEST_MODULE} == {}
+    assert len(paths) <= MOST_MODULES
+    assert sum(lines.values()) <= MOST_LINES
+    names = [path.stem for path in paths if not path.stem.startswith("__")]
+    assert {name for name in names if names.count(name) > 1} == set()
+
+
+def test_functions_are_short():
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    found = [
+        (module_name(path), node.name, length)
+        for path in sorted(SOURCES.rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, functions) and (length := node.end_lineno - node.lineno + 1) > LONGEST_FUNCTION
+    ]
+    assert [one for one in found if one[:2] != ("addml.detector", "__init__")] == []  # 20 parameters, 20 assignments
 
 
 def test_importing_the_package_loads_nothing_heavy():

@@ -630,10 +630,10 @@ FORGED = {
     "no unit": (lambda document, arrays: arrays.pop("scale.unit"), "unit"),
     "knee": (change("features.knee", lambda a: -a), "out of range"),
     "infinite knee": (change("features.knee", lambda a: a + np.inf), "features.knee contains NaN or infinity"),
-    "shifts": (change("features.shift", lambda a: a[:-1]), INVALID),
-    "no shift": (lambda document, arrays: arrays.pop("features.shift"), "shift"),
-    "zero reach": (change("features.reach", lambda a: a * 0), "out of range"),
-    "reaches": (change("features.reach", lambda a: np.append(a, a)), INVALID),
+    "shifts": (change("features.bent_mean", lambda a: a[:-1]), INVALID),
+    "no shift": (lambda document, arrays: arrays.pop("features.bent_mean"), "bent_mean"),
+    "zero reach": (change("features.bent_scale", lambda a: a * 0), "out of range"),
+    "reaches": (change("features.bent_scale", lambda a: np.append(a, a)), INVALID),
     "no rows": (change("scorer.rows", lambda a: a[:0]), INVALID),
     "narrow rows": (change("scorer.rows", lambda a: a[..., 1:].copy()), INVALID),
     "double rows": (change("scorer.rows", lambda a: a.astype(float)), INVALID),
@@ -766,7 +766,7 @@ def test_a_forged_model_of_a_table_is_refused(tmp_path, edit, message):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # on the way there
 @pytest.mark.parametrize("settings", [{}, {"scorer": "center"}, {"scorer": "center", "members": 1}])
 @pytest.mark.parametrize(
-    ("name", "value"), [("features.scale", 5e-324), ("features.reach", 1e-300), ("features.shift", -1e308)]
+    ("name", "value"), [("features.scale", 5e-324), ("features.bent_scale", 1e-300), ("features.bent_mean", -1e308)]
 )
 def test_numbers_beyond_those_of_any_fit_give_no_scores(tmp_path, settings, name, value):
     addml.ADDML(**SMALL | settings).fit(X).save(tmp_path)

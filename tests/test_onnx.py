@@ -18,7 +18,7 @@ from addml import ADDML, MLP, InstanceCloseness, to_onnx
 from addml import onnx as export
 from addml.encoders import ACTIVATIONS
 from addml.io.write import WriteError
-from addml.scoring.base import KNN
+from addml.scoring.scorer import KNN
 from addml.scoring.views import Views
 
 CLOSE, RARELY = 1e-5, 1e-2  # of 1 + |score|: for nearly all rows, and where a row lies between two steps of a column

@@ -14,20 +14,21 @@ from addml.decisions.decision import EVENTS, SHARE
 from addml.distances import count_of
 from addml.encoders import ENCODERS, MLP, Autoencoder, Conv, Encoder, Network
 from addml.encoders.module import ModuleNetwork
-from addml.inputs import STRIDES, Form, Vectorizer, Window, check_sides
+from addml.inputs import STRIDES, RowShape, Vectorizer, Window, check_sides
 from addml.learning.losses import CLOSENESS, CenterCloseness
 from addml.learning.state import Member
 from addml.learning.training import Schedule
 from addml.parameters import Part, as_part, to_json
 from addml.scoring import SCORERS
-from addml.scoring.base import Scorer
 from addml.scoring.patches import PatchMemory
+from addml.scoring.scorer import Scorer
 from addml.scoring.views import WHOLE, Views
 from addml.scoring.windows import ONE_CHANNEL, WindowViews
+from addml.text import IMAGE, SERIES, TABLE
 
 AUTO = "auto"
 PART = "part"  # the key of a part's class in JSON
-AUTO_ENCODERS: dict[str | None, type[Encoder]] = {None: MLP, "images": Conv, "series": Autoencoder}  # by kind of row
+AUTO_ENCODERS: dict[str, type[Encoder]] = {TABLE: MLP, IMAGE: Conv, SERIES: Autoencoder}
 SCALINGS = (AUTO, "robust", "standard")
 SERIES_REFERENCES, STEPS_AT_ONCE = 256, 8  # of the default scorer; small, so that a stream scores a step quickly
 TOLERANT = 4000  # windows, from which on rare shapes can be told from noise that a network has memorised
@@ -73,16 +74,16 @@ class Config:
         given = {one.name: one.default for one in fields(cls) if one.name != "settings"} | settings
         one = cls(**{**given, **_parts(given)}, settings=settings_to_json(given)[0])
         if one.normal_ratio is None:
-            encoder = one.encoder_for(None if one.window is None else Form("series", (1, 1)))
+            encoder = one.encoder_for(one.kind)
             one = replace(one, normal_ratio=getattr(encoder, "normal_ratio", Encoder.normal_ratio))
         one._check()
         return one
 
     def _check(self) -> None:
         kind = None if isinstance(self.encoder, str) or callable(self.encoder) else self.encoder.kind
-        if kind == "series" and self.window is None:
+        if kind == SERIES and self.window is None:
             raise ValueError(f"encoder={self.encoder!r} is for series; set window='auto', or a number of steps")
-        if kind == "images" and self.window is not None:
+        if kind == IMAGE and self.window is not None:
             raise ValueError(f"window={self.window!r} is for series, encoder={self.encoder!r} is not; use Recurrent()")
         parameters.check_one_of("scaling", self.scaling, SCALINGS)
         check_sides(self.one_sided)
@@ -114,26 +115,31 @@ class Config:
         """Whether scaling is robust. In a series the size of a deviation matters most, so "auto" means standard."""
         return self.scaling == "robust" or (self.scaling == "auto" and self.window is None and not self.frozen)
 
-    def scorer_for(self, form: Form | None) -> Scorer:
+    def scorer_for(self, row_shape: RowShape | None) -> Scorer:
         """The scorer for rows of a table, images or windows; single pixels and steps mean little."""
         if not isinstance(self.scorer, str):
             return self.scorer
         if self.frozen:
             return PatchMemory()
-        if form is None:
+        if row_shape is None:
             return Views()
-        if isinstance(self.encoder_for(form), Autoencoder):
-            if form.channels > 1:
-                return WindowViews(singly=form.causal, smoothing=1 if form.causal else SMOOTHING)
-            return WindowViews(views=ONE_CHANNEL, step_quantile=RARE_VALUE, singly=form.causal)
-        series = {"references": SERIES_REFERENCES, "at_once": STEPS_AT_ONCE} if form.is_series else {}
+        if isinstance(self.encoder_for(row_shape.kind), Autoencoder):
+            if row_shape.channels > 1:
+                return WindowViews(singly=row_shape.causal, smoothing=1 if row_shape.causal else SMOOTHING)
+            return WindowViews(views=ONE_CHANNEL, step_quantile=RARE_VALUE, singly=row_shape.causal)
+        series = {"references": SERIES_REFERENCES, "at_once": STEPS_AT_ONCE} if row_shape.is_series else {}
         return Views(views=WHOLE, **series)
 
-    def encoder_for(self, form: Form | None) -> Any:
-        """The encoder for rows of a table, images or windows."""
+    @property
+    def kind(self) -> str:
+        """The kind of rows that the settings name; images may be recognised later, by X."""
+        return TABLE if self.window is None else SERIES
+
+    def encoder_for(self, kind: str) -> Any:
+        """The encoder for this kind of row."""
         if not isinstance(self.encoder, str):
             return self.encoder
-        return AUTO_ENCODERS[None if form is None else form.kind]()
+        return AUTO_ENCODERS[kind]()
 
     @property
     def frozen(self) -> bool:
@@ -142,15 +148,14 @@ class Config:
 
     @property
     def takes_images(self) -> bool:
-        return getattr(self.encoder, "kind", None) == "images"
+        return getattr(self.encoder, "kind", None) == IMAGE
 
     def check_preparation(self, vectorizer: Vectorizer) -> None:
         """Refuse a refit with other settings of preparation than those of the fit."""
-        form, window = vectorizer.form, self.window
-        is_series = form is not None and form.is_series
-        same_window = (window is not None) == is_series
-        if window is not None and form is not None:
-            same_window &= window.length in (AUTO, form.shape[0]) and window.causal == form.causal
+        row_shape, window = vectorizer.row_shape, self.window
+        same_window = (window is not None) == (vectorizer.kind == SERIES)
+        if window is not None and row_shape is not None:
+            same_window &= window.length in (AUTO, row_shape.shape[0]) and window.causal == row_shape.causal
         same = {
             "scaling": self.robust == vectorizer.features.is_robust,
             "one_sided": np.array_equal(vectorizer.sides(self.one_sided), vectorizer.features.sides),
@@ -171,21 +176,21 @@ class Config:
         del plain["verbose"], plain["settings"]
         return plain
 
-    def rate(self, form: Form | None) -> float:
-        """The learning rate; default: the encoder's."""
+    def rate(self, kind: str) -> float:
+        """The learning rate; default: that of the encoder for this kind of row."""
         if self.learning_rate is not None:
             return self.learning_rate
-        return float(getattr(self.encoder_for(form), "learning_rate", Encoder.learning_rate))
+        return float(getattr(self.encoder_for(kind), "learning_rate", Encoder.learning_rate))
 
-    def schedule(self, network: Network, form: Form | None, rows: int) -> Schedule:
-        encoder = self.encoder_for(form)
+    def schedule(self, network: Network, kind: str, rows: int) -> Schedule:
+        encoder = self.encoder_for(kind)
         batch = min(self.batch_size, getattr(encoder, "largest_batch", Encoder.largest_batch))
         wanted = getattr(encoder, "rows_an_epoch", None)
         operations = 3 * network.operations * batch  # of one step; backward takes twice the forward pass
         return Schedule(
             self.epochs,
             batch,
-            self.rate(form),
+            self.rate(kind),
             float(self.weight_decay),
             self.patience,
             least_batch=1 if self.loss.name == "center" or wanted else 2,
@@ -201,7 +206,7 @@ class Config:
 
     def networks(self, vectorizer: Vectorizer, randoms: list[np.random.Generator]) -> Network:
         """Untrained networks for rows of this vectorizer, one per generator."""
-        encoder = self.encoder_for(vectorizer.form)
+        encoder = self.encoder_for(vectorizer.kind)
         if callable(encoder):
             return ModuleNetwork.build(encoder, vectorizer.shape, randoms)
         try:
@@ -212,7 +217,7 @@ class Config:
 
     def check_present(self, encoder: Network, vectorizer: Vectorizer) -> None:
         """Refuse a refit with other networks than those of the fit."""
-        asked = self.encoder_for(vectorizer.form)
+        asked = self.encoder_for(vectorizer.kind)
         if getattr(asked, "name", encoder.name) != encoder.name:
             raise ValueError(f"refit continues with {encoder.to_plain()}, not encoder={asked!r}: use fit")
         wanted = self.networks(vectorizer, [np.random.default_rng(0)]).to_plain()
@@ -222,14 +227,14 @@ class Config:
                 f"for {self.members} of {wanted}: set them back, or use fit"
             )
 
-    def steps_between(self, form: Form | None, rows: int) -> int:
+    def steps_between(self, row_shape: RowShape | None, rows: int) -> int:
         """Steps between two training windows, of `rows` windows in all."""
-        if self.window is None or form is None:
+        if self.window is None or row_shape is None:
             return 1
         if self.window.stride is not None:
             return int(self.window.stride)
-        wanted = getattr(self.encoder_for(form), "rows_an_epoch", None)
-        return max(1, form.shape[0] // STRIDES if wanted is None else -(-rows // wanted))
+        wanted = getattr(self.encoder_for(row_shape.kind), "rows_an_epoch", None)
+        return max(1, row_shape.shape[0] // STRIDES if wanted is None else -(-rows // wanted))
 
     def split(self, usable: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Split rows at random into M and V, each in ascending order."""
@@ -248,7 +253,7 @@ class Config:
         train, validation = self.split(usable, random)
         if len(train) < 2 or self.frozen:
             train = validation = usable
-        encoder = self.encoder_for(None if self.window is None else Form("series", (1, 1)))
+        encoder = self.encoder_for(self.kind)
         is_default = self.settings["normal_ratio"] is None and len(usable) >= TOLERANT
         tolerance = getattr(encoder, "tolerance", 0.0) if is_default else 0.0
         one = Member(train, validation, random, self.normal_ratio, tolerance=tolerance)

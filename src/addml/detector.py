@@ -33,6 +33,7 @@ from addml.inputs.frame import collected, is_pandas
 from addml.model import Model
 from addml.progress import on_standard_error
 from addml.stream import Stream, Streams
+from addml.text import TABLE
 
 PAPER: dict[str, Any] = {"scorer": "center", "scaling": "standard", "members": 1, "epochs": 50, "learning_rate": 1e-3}
 
@@ -220,7 +221,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     def _read(self, X: Any) -> Rows:
         X, vectorizer = collected(X), self._fitted.vectorizer
-        if is_on_disk(X) and vectorizer.form is None:
+        if is_on_disk(X) and vectorizer.kind == TABLE:
             known = "which only fit, write_scores and the scoring methods accept"
             raise TypeError(f"X={X!r} is a table on disk, {known}; read the rows: pyarrow.parquet.read_table(...)")
         if isinstance(vectorizer, ArrayVectorizer) and not is_plain(X, vectorizer):
@@ -232,7 +233,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     def anomaly_score(self, X: Any) -> Any:
         """The anomaly score of each row of X; higher is stranger. A row's score does not depend on the other rows."""
-        if is_on_disk(X) and self._fitted.form is None:
+        if is_on_disk(X) and self._fitted.kind == TABLE:
             return np.concatenate([part for _, part in disk_fit.scored(self.model_, X, self._read, *self._engine)])
         rows = self._read(X)
         return of_rows(self.model_.scores(rows, *self._engine), rows)
@@ -333,7 +334,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         if self.model_.columns is not None:  # columns that were left out contribute nothing
             used, found = found, np.zeros((len(found), self.n_features_in_))
             found[:, np.isin(self.feature_names_in_, self.model_.columns.used)] = used
-        if not is_pandas(X) or self.model_.form is not None:
+        if not is_pandas(X) or self.model_.kind != TABLE:
             return found
         return type(X)(found, X.index[asked], getattr(self, "feature_names_in_", X.columns))
 

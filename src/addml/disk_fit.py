@@ -31,7 +31,7 @@ from addml.learning.state import Member, held_out
 from addml.model import Model
 from addml.preprocessing.profile import DriftCounter
 from addml.preprocessing.scaling import Features
-from addml.scoring.base import ViewScale
+from addml.scoring.scorer import ViewScale
 
 logger = logging.getLogger("addml")
 

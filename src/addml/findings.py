@@ -106,7 +106,7 @@ class Picture:
     score: float
     kind: str  # "strange" or "typical"
     image: bytes  # PNG or JPEG
-    heat: bytes | None = None  # the same with its anomaly map as an overlay
+    map: bytes | None = None  # the same with its anomaly map as an overlay
     file: str | None = None  # path of the original
 
 

@@ -34,9 +34,10 @@ from addml.learning.losses import CenterCloseness
 from addml.learning.state import Member, TrainingState, held_out
 from addml.learning.training import train
 from addml.model import Examples, Model
-from addml.scoring.base import MetricSpace, ViewScale
 from addml.scoring.guidance import Guided, calibrated, drop_doubtful_labels, with_label_weight
+from addml.scoring.scorer import MetricSpace, ViewScale
 from addml.scoring.views import Views
+from addml.text import TABLE
 
 GROUP_REFERENCES = 16384  # of all groups together, in addition to those of the whole table
 GUIDING_ROWS = 20_000  # evenly spaced training rows that calibrate the weight of labelled anomalies
@@ -103,7 +104,7 @@ def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group =
         learner = learner_kind(encoder, config.loss, group)
         if any(job.marks is not None for job in jobs) and config.loss.margin is None:
             learner.loss = _with_margin(learner, rows, members)
-        schedule = config.schedule(encoder, jobs[0].vectorizer.form, max(len(member.train) for member in members))
+        schedule = config.schedule(encoder, jobs[0].vectorizer.kind, max(len(member.train) for member in members))
         state = saved.restored(TrainingState.begin(encoder.weights, config.patience), members, device)
         if jobs[0].disk is not None:
             jobs[0].disk.announce_training(state.epoch)
@@ -168,7 +169,7 @@ def _reads_parts(one: Fit) -> bool:
     if not is_on_disk(one.X):
         return False
     if one.start is not None:
-        return one.start.form is None
+        return one.start.kind == TABLE
     path = not isinstance(one.X, Source) and not hasattr(one.X, "get_fragments")
     return one.config.window is None and not (path and (one.config.takes_images or is_image_folder(one.X)))
 
@@ -200,7 +201,7 @@ def _initial_encoder(fits: Sequence[Fit], jobs: Sequence[Job], device: str) -> A
 def _members(job: Job) -> list[Member]:
     if job.disk is not None:
         return [job.disk.member(random) for random in job.randoms]
-    usable = job.rows.usable(job.config.steps_between(job.vectorizer.form, len(job.rows)))
+    usable = job.rows.usable(job.config.steps_between(job.vectorizer.row_shape, len(job.rows)))
     return [job.config.member(usable, job.marks, random) for random in job.randoms]
 
 
@@ -231,7 +232,7 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, best: Array,
     config, threads, members = job.config, max_threads(job.config.n_jobs), job.members
     with blas_threads(1):
         space = metric_space(job, learner, best)
-    scorer = config.scorer_for(job.vectorizer.form)
+    scorer = config.scorer_for(job.vectorizer.row_shape)
     scorer = Guided(scorer) if len(space.anomalies) or len(space.normals) else scorer
     encoder = learner.encoder.with_weights(to_numpy(best))
     model = Model(job.vectorizer, encoder, config.loss.distance, scorer, scorer.fit(space))
@@ -271,8 +272,8 @@ def metric_space(job: Job, learner: MetricLearner, weights: Array) -> MetricSpac
     learner.set_weights(weights)
     ids = padded([member.train for member in members], weights)
     center, scores = learner.row_scores(rows, ids, [len(member.train) for member in members], center)
-    form = job.vectorizer.form
-    weight = np.ones(job.vectorizer.features.width, np.float32) if form is None else form.counts()
+    row_shape = job.vectorizer.row_shape
+    weight = np.ones(job.vectorizer.features.width, np.float32) if row_shape is None else row_shape.counts()
     labels = np.full(len(rows), -1) if job.marks is None else job.marks
     not_anomalous = np.flatnonzero(labels != 1)
     patches = getattr(learner.encoder, "patches", None)

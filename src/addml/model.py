@@ -16,17 +16,18 @@ from addml.decisions.decision import ALARM_RATE, EVENT_RATE, EVENTS, GIVEN, Deci
 from addml.decisions.events import FALSE_RATE, Event, budget_threshold, events, peaks, tail_threshold
 from addml.distances import Distance
 from addml.encoders import Network
-from addml.inputs import Form, Rows, Vectorizer, as_rows
+from addml.inputs import Rows, RowShape, Vectorizer, as_rows
 from addml.inputs.series import Sampling, over_windows, smoothed
 from addml.inputs.series_vectorizer import WindowRows
 from addml.inputs.table import Columns
 from addml.preprocessing.groups import Groups
 from addml.preprocessing.profile import ColumnProfile
 from addml.preprocessing.scaling import Features
-from addml.scoring.base import BLOCK, EnsembleScale, Scorer, ViewScale, block_of_images, in_blocks, score_rows
 from addml.scoring.patches import PatchMemory
 from addml.scoring.references import Overlaps
+from addml.scoring.scorer import BLOCK, EnsembleScale, Scorer, ViewScale, block_of_images, in_blocks, score_rows
 from addml.scoring.views import embedded_places
+from addml.text import IMAGE, SERIES
 
 WINDOWS_AT_ONCE = 2**12  # when looking for references that overlap windows
 _unknown = partial(np.empty, 0)  # until the end of a fit
@@ -86,9 +87,9 @@ class Model:
             return replace(self, decision=self.training.decide(ALARM_RATE, float(alarm_rate)))
         how, share = parameters.threshold_method(method, contamination)
         if how == EVENTS:
-            if self.form is None or not self.form.is_series:
+            if self.kind != SERIES:
                 raise ValueError("method='events' is for series; give contamination=0.1, or method='auto'")
-            top = peaks(self.training.values, self.form.shape[0], self.sampling.begins if self.sampling else ())
+            top = peaks(self.training.values, self.row_shape.shape[0], self.sampling.begins if self.sampling else ())
             return replace(self, decision=Decision(tail_threshold(top), EVENT_RATE, FALSE_RATE))
         return replace(self, decision=self.training.decide(how, share))
 
@@ -96,9 +97,9 @@ class Model:
         self, scores: np.ndarray, sampling: Sampling | None, count: int | None = None, shortest: int = 1
     ) -> tuple[float, list[Event]]:
         """The events in the scores of a series, and the threshold: the model's own, or one with at most `count`."""
-        if self.form is None or not self.form.is_series:
+        if self.kind != SERIES:
             raise ValueError("events(X) is for series; fit with window='auto'")
-        how = (() if sampling is None else sampling.begins, self.form.shape[0], shortest)
+        how = (() if sampling is None else sampling.begins, self.row_shape.shape[0], shortest)
         tau = self.threshold if count is None else budget_threshold(scores, count, *how)
         return tau, events(scores, tau, *how)
 
@@ -123,8 +124,20 @@ class Model:
         return self.vectorizer.columns
 
     @property
-    def form(self) -> Form | None:
-        return self.vectorizer.form
+    def kind(self) -> str:
+        """The kind of row: TABLE, IMAGE or SERIES."""
+        return self.vectorizer.kind
+
+    @property
+    def row_shape(self) -> RowShape:
+        """The shape of an image, or of a window: (steps, channels)."""
+        assert self.vectorizer.row_shape is not None
+        return self.vectorizer.row_shape
+
+    @property
+    def looks_ahead(self) -> bool:
+        """Whether a step of a series is scored by all windows over it, also later ones."""
+        return self.kind == SERIES and not self.row_shape.causal
 
     def prepare(self, X: Any) -> np.ndarray:
         """The features (n, d) of the rows of X, an array or a table as in training."""
@@ -197,14 +210,14 @@ class Model:
     @property
     def smoothing(self) -> int:
         """Steps over which scores are averaged; 1 if windows are causal."""
-        return 1 if self.form is None or self.form.causal else int(self.scorer.smoothing)
+        return int(self.scorer.smoothing) if self.looks_ahead else 1
 
     def incomplete(self, rows: Rows | np.ndarray) -> np.ndarray | None:
         """With causal windows, which steps (n,) end an incomplete window.
 
         Such a window is filled with copies of its first step. It is flat, and embeddings would find that strange.
         """
-        if self.form is None or not self.form.causal or not isinstance(rows, WindowRows):
+        if self.looks_ahead or not isinstance(rows, WindowRows):
             return None
         return ~rows.windows.is_whole
 
@@ -239,14 +252,14 @@ class Model:
         embed = encoder.patches if self.scorer.on_patches else encoder.embed  # type: ignore[attr-defined]
         ready, overlaps = self.scorer_ready(device), self.overlaps(rows, learned=learned)
         in_blocks(rows, compute, write, device, min(threads, self.scorer.max_threads), self.block(device))
-        if isinstance(rows, WindowRows) and self.form is not None and not self.form.causal:
+        if isinstance(rows, WindowRows) and self.looks_ahead:
             embedded = self.scorer.embedded(members)
             result[embedded] = over_windows(result[embedded], rows.windows)
         return result
 
     def overlaps(self, rows: Rows, *, learned: bool = False) -> Overlaps | None:
         """The references that overlap windows of a series; with causal windows, only for the training rows."""
-        if not isinstance(rows, WindowRows) or self.form is None or (self.form.causal and not learned):
+        if not isinstance(rows, WindowRows) or not (self.looks_ahead or learned):
             return None
         keys = self.scorer_ready("cpu").get("keys")
         if keys is None:
@@ -298,8 +311,8 @@ class Model:
         """Rows per product. All products have this size, so that a row gets the same bits in any batch."""
         if self.scorer.on_patches:
             return 1
-        if self.form is not None and not self.form.is_series:
-            return block_of_images(self.form.size, device)
+        if self.kind == IMAGE:
+            return block_of_images(self.row_shape.size, device)
         if device == "cpu" and self.scorer.tile == 1:
             return 1
         return BLOCK["cpu" if device == "cpu" else "accelerator"]
@@ -307,5 +320,4 @@ class Model:
     @property
     def step_features(self) -> Features:
         """The scaling of one step of a series."""
-        assert self.form is not None
-        return self.features.spread(np.arange(self.form.channels))
+        return self.features.spread(np.arange(self.row_shape.channels))

@@ -176,7 +176,7 @@ def _check(model: Model, arrays: dict[str, np.ndarray]) -> None:
     if unexpected := sorted(set(arrays) - set(_arrays_of(model))):
         raise ValueError(f"the arrays {unexpected} are unexpected")
     features, weight = model.features, model.scorer_arrays.get("column_weight", np.ones(1))
-    divisors = [features.scale, features.reach, weight[weight != 0]]
+    divisors = [features.scale, features.bent_scale, weight[weight != 0]]
     divisors += [getattr(model.scale, name) for name in ("unit", "deviation", "floor") if hasattr(model.scale, name)]
     if min(array.min(initial=1) for array in divisors) <= 0 or features.knee[0] < 0:
         raise ValueError("a deviation or a weight is out of range")

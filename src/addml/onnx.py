@@ -25,11 +25,11 @@ from addml.encoders.pretrained import LEVELS, PretrainedNetwork, shipped_network
 from addml.io.write import write_whole
 from addml.model import Model
 from addml.preprocessing.scaling import FARTHEST, Features
-from addml.scoring.base import Center, EnsembleScale, ViewScale
 from addml.scoring.guidance import Guided
 from addml.scoring.patches import PatchMemory, top_count
+from addml.scoring.scorer import Center, EnsembleScale, ViewScale
 from addml.scoring.views import NEIGHBOURS, ROUNDING, Views, embedded_places
-from addml.text import listed
+from addml.text import SERIES, TABLE, listed
 
 try:
     from onnx import helper, load_from_string, numpy_helper
@@ -82,8 +82,8 @@ def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
 
 def _obstacles(model: Model) -> Iterator[str]:
     """The reasons why a model cannot be exported, with remedies."""
-    if model.form is not None:
-        what = "a series" if model.form.is_series else "images without encoder='pretrained'"
+    if model.kind != TABLE:
+        what = "a series" if model.kind == SERIES else "images without encoder='pretrained'"
         yield f"was fitted to {what}; use addml.load"
     if model.by:
         yield f"compares rows within {listed(model.by)}; fit it without by"
@@ -152,10 +152,10 @@ def _features(g: Graph, X: str, features: Features) -> str:
     if not features.knee[0]:
         return x
     # Robust features grow logarithmically and are then standardised.
-    knee, shift, reach = (part.astype(np.float32) for part in (features.knee, features.shift, features.reach))
+    knee, mean, scale = (part.astype(np.float32) for part in (features.knee, features.bent_mean, features.bent_scale))
     size = g.Cast(g.Div(g.Abs(x), knee), to=DOUBLE)  # ONNX has no log1p; float32 would lose small numbers
     size = g.Mul(g.Cast(g.Log(g.Add(size, np.float64(1))), to=FLOAT), knee)
-    return g.Div(g.Sub(g.Mul(g.Sign(x), size), shift), reach)
+    return g.Div(g.Sub(g.Mul(g.Sign(x), size), mean), scale)
 
 
 def _combined(g: Graph, scores: str, scale: EnsembleScale | ViewScale) -> str:
@@ -208,7 +208,7 @@ def _views(g: Graph, x: str, z: str, model: Model) -> str:
     ready, wanted, scores = model.scorer_ready("cpu"), model.scorer.views, dict[str, str]()
     rows, features = ready["rows"].astype(np.float64), model.features
     # Features differ in their last bits between libraries; rows this close to a reference count as that reference.
-    rounding = LAST_BITS * (abs(ready["rows"]) + abs(features.shift) / features.reach)
+    rounding = LAST_BITS * (abs(ready["rows"]) + abs(features.bent_mean) / features.bent_scale)
     matches = _self_matches(g, x, rows, rounding, ready["keys"].places)
     if "columns" in wanted or "distilled" in wanted:
         scores |= _along_columns(g, x, matches, ready)

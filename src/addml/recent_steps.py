@@ -17,7 +17,7 @@ from addml.inputs.series import Windows
 from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model
 from addml.parameters import check_whole
-from addml.scoring.base import ViewScale
+from addml.scoring.scorer import ViewScale
 from addml.scoring.windows import WindowViews
 
 RENEWALS = 4  # in as many steps as are recent
@@ -30,8 +30,7 @@ class RecentSteps:
     """The last `steps` steps of a stream, whether each is flagged, and the parts of the model that follow them."""
 
     def __init__(self, trained: Model, threshold: float, steps: int, code: np.ndarray | None) -> None:
-        assert trained.form is not None
-        self.window, channels = trained.form.shape
+        self.window, channels = trained.row_shape.shape
         check_whole("adapt", steps, least=LEAST_WINDOWS * self.window)
         if not isinstance(trained.scorer, WindowViews) or not isinstance(trained.scale, ViewScale):
             raise ValueError(

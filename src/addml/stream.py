@@ -12,12 +12,12 @@ import numpy as np
 
 from addml import model_file
 from addml.compute import blas_threads
-from addml.encoders.base import Network
+from addml.encoders.encoder import Network
 from addml.encoders.recurrent import TILE, RecurrentNetwork, next_state, seen_by
 from addml.model import Model
 from addml.preprocessing.scaling import FARTHEST, bend
 from addml.recent_steps import RecentSteps
-from addml.text import counted
+from addml.text import SERIES, counted
 
 LARGE = 1e290  # means up to this size can be subtracted from any float64 without overflow
 STEPS = 8  # a step is scored in a block of at least this many rows
@@ -25,9 +25,9 @@ STEPS = 8  # a step is scored in a block of at least this many rows
 
 def check_causal(model: Model) -> None:
     """Refuse a model that is not for series, or whose scores depend on later steps."""
-    if model.form is None or not model.form.is_series:
+    if model.kind != SERIES:
         raise ValueError("stream() is for series; fit with window=Window(16, causal=True)")
-    if not model.form.causal:
+    if not model.row_shape.causal:
         raise ValueError("stream() cannot see future steps; fit with window=Window(..., causal=True)")
 
 
@@ -39,14 +39,13 @@ class Stream:
     ) -> None:
         """Begin a new series, of an entity if the detector was fitted with `by`."""
         check_causal(model)
-        assert model.form is not None
         groups = model.vectorizer.groups
         if (entity is None) != (groups is None):
             how = f"with by={list(model.by)}: say whose series it is" if model.by else "without by: leave it out"
             raise ValueError(f"entity={entity!r}, but the detector was fitted {how}")
         self._group = None if groups is None else np.array([groups.code(entity)])
         self.model, self.threshold, self.names, self.entity = model, threshold, names, entity
-        self.window, self.channels = model.form.shape
+        self.window, self.channels = model.row_shape.shape
         self.features = model.step_features
         self._ready = model.scorer_ready("cpu")
         encoder, shape = model.encoder, (self.window, self.channels)
@@ -58,8 +57,8 @@ class Stream:
         self._past = np.zeros((2, self.window, self.channels), np.float32)  # twice, so that the window is one piece
         self._last = self.features.median  # fills missing values until one is known
         self._is_plain = abs(self.features.mean).max() < LARGE and not self.features.sides.any()
-        bent = (self.features.knee[0], self.features.shift, self.features.reach)
-        self._knee, self._shift, self._reach = map(np.float32, bent)
+        bent = (self.features.knee[0], self.features.bent_mean, self.features.bent_scale)
+        self._knee, self._bent_mean, self._bent_scale = map(np.float32, bent)
         self._steps = 0
         self._recent = None if adapt is None else RecentSteps(model, threshold, adapt, self._group)
 
@@ -117,8 +116,8 @@ class Stream:
         np.minimum(features, FARTHEST, out=features)
         if self._knee:
             bend(features, self._knee)
-            features -= self._shift
-            features /= self._reach
+            features -= self._bent_mean
+            features /= self._bent_scale
         return features
 
     def _push(self, prepared: np.ndarray) -> np.ndarray:
@@ -191,9 +190,8 @@ class Streams:
         check_causal(model)
         if isinstance(entities, str) or len(set(entities)) < len(entities):
             raise ValueError("entities must be a list of different names")
-        assert model.form is not None
         self.model, self.threshold, self.entities, self.names = model, threshold, list(entities), names
-        groups, (window, channels), count = model.vectorizer.groups, model.form.shape, len(self.entities)
+        groups, (window, channels), count = model.vectorizer.groups, model.row_shape.shape, len(self.entities)
         self._codes = None if groups is None else np.array([groups.code(one) for one in self.entities])
         self._features = model.step_features
         self._state = {

@@ -12,6 +12,8 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any
 
+TABLE, IMAGE, SERIES = KINDS = ("table", "image", "series")  # kinds of row
+
 
 def listed(words: Sequence[str], most: int = 5, between: str = ", ") -> str:
     """The first `most` words, and how many more there are: `a, b and 3 more`."""

@@ -415,7 +415,7 @@ def test_gaps_cut_a_series_into_parts_too_short_for_a_window():
 )
 def test_the_window_is_chosen_and_why(X, length, reason):
     fitted = ADDML(window="auto", epochs=1, members=1, random_state=0).fit(X)
-    assert fitted.model_.form.shape[0] == length
+    assert fitted.model_.row_shape.shape[0] == length
     assert fitted.sampling_.window == reason
     given = ADDML(window=length, epochs=1, members=1, random_state=0).fit(X)
     np.testing.assert_array_equal(given.anomaly_scores_, fitted.anomaly_scores_)

@@ -8,7 +8,7 @@ from addml.inputs.array import ArrayVectorizer
 from addml.model import Model
 from addml.preprocessing.scaling import Features
 from addml.scoring import SCORERS
-from addml.scoring.base import KNN, MetricSpace
+from addml.scoring.scorer import KNN, MetricSpace
 
 
 def random_model(

@@ -10,7 +10,7 @@ from addml.encoders import MLPNetwork
 from addml.explain import Reason, baseline_row, groups, reasons
 from addml.model import Model
 from addml.preprocessing.profile import ColumnProfile
-from addml.scoring.base import Center, EnsembleScale
+from addml.scoring.scorer import Center, EnsembleScale
 from tests.explain.conftest import as_they_are, random_model, vectorizer_with
 
 NAMES = ("a", "b", "c", "d")

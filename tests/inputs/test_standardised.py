@@ -74,7 +74,7 @@ def test_a_flag_of_gaps_for_a_category():
     table = messy().select(["country", "amount"])
     columns, features = fitted(table)
     gaps = np.union1d(features.gaps, [1])
-    wide = {name: np.append(getattr(features, name), 0.5) for name in ("mean", "scale", "shift", "reach")}
+    wide = {name: np.append(getattr(features, name), 0.5) for name in ("mean", "scale", "bent_mean", "bent_scale")}
     assert_same(columns, replace(features, gaps=gaps, **wide), table)
 
 

@@ -144,26 +144,26 @@ def bent(features):
 
 def robust_by_hand(X, later=None):
     """Features (n, d) of columns without gaps, and the deviation of each after it was bent."""
-    later, columns, reaches = X if later is None else later, [], []
+    later, columns, scales = X if later is None else later, [], []
     for x, new in zip(X.T, later.T, strict=True):
         quartiles = stats.iqr(x) / (2 * stats.norm.ppf(0.75))
         scale = quartiles or x.std() or 1.0
         learnt = bent((x - np.median(x)) / scale)
         varies = x.min() < x.max()
-        shift, reach = (learnt.mean(), learnt.std()) if varies else (0, 1)
-        columns.append((bent((new - np.median(x)) / scale) - shift) / reach)
-        reaches.append(reach)
-    return np.stack(columns, axis=1), np.array(reaches)
+        bent_mean, bent_scale = (learnt.mean(), learnt.std()) if varies else (0, 1)
+        columns.append((bent((new - np.median(x)) / scale) - bent_mean) / bent_scale)
+        scales.append(bent_scale)
+    return np.stack(columns, axis=1), np.array(scales)
 
 
 @pytest.mark.parametrize("rows", [2, 3, 7, 50, 51, 1000])
 def test_robust_features_by_hand(rows):
     X, later = table(rows), table(20, seed=1)
     features = Features.fit(X, robust=True)
-    expected, reach = robust_by_hand(X)
+    expected, scale = robust_by_hand(X)
     np.testing.assert_allclose(features.transform(X), expected, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(features.transform(later), robust_by_hand(X, later)[0], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(features.reach, reach, rtol=1e-5)
+    np.testing.assert_allclose(features.bent_scale, scale, rtol=1e-5)
     np.testing.assert_allclose(features.mean, np.median(X, axis=0))
     np.testing.assert_allclose(features.transform(X).mean(axis=0), 0, atol=1e-5)
     np.testing.assert_allclose(features.transform(X).std(axis=0), 1, atol=1e-5)
@@ -178,7 +178,9 @@ def test_a_robust_column_worked_out():
     places = np.array(
         [-5 * np.log(1 + 2 / unit / 5), -5 * np.log(1 + 1 / unit / 5), 0, 5 * np.log(1 + 1 / unit / 5), far]
     )
-    np.testing.assert_allclose([features.shift[0], features.reach[0]], [places.mean(), places.std()], rtol=1e-6)
+    np.testing.assert_allclose(
+        [features.bent_mean[0], features.bent_scale[0]], [places.mean(), places.std()], rtol=1e-6
+    )
     np.testing.assert_allclose(features.transform(x[:, None])[:, 0], (places - places.mean()) / places.std(), rtol=1e-5)
 
 
@@ -196,7 +198,7 @@ def test_where_the_quartiles_meet_the_deviation_counts(share):
 def test_constant_columns_are_zero_and_others_than_their_value_are_far(value):
     features = Features.fit(np.full((30, 1), value), robust=True)
     assert (features.transform(np.full((4, 1), value)) == 0).all()
-    assert (features.shift[0], features.reach[0], features.scale[0]) == (0, 1, 1)
+    assert (features.bent_mean[0], features.bent_scale[0], features.scale[0]) == (0, 1, 1)
     found = features.transform(np.array([[value + 1.0], [-1e308], [1e308]]))[:, 0]
     far = 5 * np.log1p(1e9 / 5)
     np.testing.assert_allclose(found, [0 if value == 1e300 else bent(1.0), -far, far], rtol=1e-5)
@@ -265,8 +267,8 @@ def test_gaps_of_robust_columns_take_the_median_and_keep_their_flag():
     share = np.isnan(X[:, [1, 3]]).mean(axis=0)
     flags = (np.isnan(X[:, [1, 3]]) - share) / np.sqrt(share * (1 - share))
     np.testing.assert_allclose(found[:, 5:], bent(flags), rtol=1e-5)
-    np.testing.assert_array_equal(features.reach[5:], 1)
-    np.testing.assert_array_equal(features.shift[5:], 0)
+    np.testing.assert_array_equal(features.bent_scale[5:], 1)
+    np.testing.assert_array_equal(features.bent_mean[5:], 0)
     empty = Features.fit(np.c_[X, np.full(200, np.nan)], robust=True)
     assert (empty.transform(np.c_[X, np.full(200, np.nan)])[:, [5, 8]] == 0).all()
 
@@ -279,14 +281,14 @@ def test_robust_columns_of_which_one_side_matters():
     features = Features.fit(X, np.array([0, 1, -1, 0, 0]), robust=True)
     by_hand = robust_by_hand(np.c_[X[:, 0], high[:, 1], low[:, 2], X[:, 3:]])
     np.testing.assert_allclose(features.transform(X), by_hand[0], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(features.reach, by_hand[1], rtol=1e-5)
+    np.testing.assert_allclose(features.bent_scale, by_hand[1], rtol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [9, 1000, 4099])
 def test_order_in_memory_does_not_matter_to_robust_columns(rows):
     X = table(rows, 3, gaps=(1,))
     one, other = Features.fit(X, robust=True), Features.fit(np.asfortranarray(X), robust=True)
-    for name in ("median", "mean", "scale", "shift", "reach"):
+    for name in ("median", "mean", "scale", "bent_mean", "bent_scale"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
     np.testing.assert_array_equal(one.transform(X), other.transform(np.asfortranarray(X)))
     for row in range(0, rows, 7):
@@ -298,7 +300,7 @@ def test_the_order_of_the_rows_does_not_matter_to_robust_columns():
     one, other = Features.fit(X, robust=True), Features.fit(X[::-1], robust=True)
     for name in ("median", "mean", "scale"):
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
-    for name in ("shift", "reach"):
+    for name in ("bent_mean", "bent_scale"):
         np.testing.assert_allclose(getattr(one, name), getattr(other, name), rtol=1e-9, atol=1e-12)
 
 
@@ -307,8 +309,8 @@ def test_rows_are_added_up_in_parts(monkeypatch):
     whole = Features.fit(X, robust=True)
     monkeypatch.setattr(features_module, "ROWS_AT_ONCE", 7)
     parts = Features.fit(X, robust=True)
-    np.testing.assert_allclose(parts.shift, whole.shift, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(parts.reach, whole.reach, rtol=1e-9)
+    np.testing.assert_allclose(parts.bent_mean, whole.bent_mean, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(parts.bent_scale, whole.bent_scale, rtol=1e-9)
 
 
 @pytest.mark.parametrize("robust", [True, False])
@@ -329,4 +331,4 @@ def test_chosen_scales_are_not_standardised_again(robust):
     np.testing.assert_array_equal(found[:, [0, 2, 4]], expected[:, [0, 2, 4]])
     scaled = (X[:, [1, 3]] - features.mean[[1, 3]]) / [2, 4]
     np.testing.assert_allclose(found[:, [1, 3]], bent(scaled) if robust else scaled, rtol=1e-5)
-    np.testing.assert_array_equal(chosen.reach[[1, 3]], 1)
+    np.testing.assert_array_equal(chosen.bent_scale[[1, 3]], 1)

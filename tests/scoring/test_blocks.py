@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from addml.inputs import MemoryRows
-from addml.scoring.base import BLOCK, STACK, block_of_images, in_blocks
+from addml.scoring.scorer import BLOCK, STACK, block_of_images, in_blocks
 
 SIZE = BLOCK["cpu"]
 CHUNK = SIZE * STACK["cpu"]

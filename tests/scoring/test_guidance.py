@@ -7,7 +7,6 @@ import pytest
 
 from addml import ADDML, MLP
 from addml.scoring import guidance, scorer_from_plain
-from addml.scoring.base import Center
 from addml.scoring.guidance import (
     CLEAR,
     LEAST,
@@ -19,6 +18,7 @@ from addml.scoring.guidance import (
     forgiven,
     plausible,
 )
+from addml.scoring.scorer import Center
 from addml.scoring.views import Views
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from addml.scoring.base import EnsembleScale, ViewScale
+from addml.scoring.scorer import EnsembleScale, ViewScale
 
 E = math.e
 

@@ -5,8 +5,8 @@ import pytest
 
 from addml import ADDML, Window
 from addml.inputs.series import Windows
-from addml.scoring.base import score_rows
 from addml.scoring.references import Overlaps, reference_keys
+from addml.scoring.scorer import score_rows
 
 
 def flat(windows):

@@ -122,6 +122,6 @@ def test_a_scorer_may_be_given_by_name_or_itself(X, name, scorer):
 
 def test_dissimilarity_adds_up_references_in_parts(X, monkeypatch):
     whole, _, _ = fit(X, members=2, scorer="dissimilarity", loss__distance="euclidean")
-    monkeypatch.setattr("addml.scoring.base.REFERENCES_AT_ONCE", 7)
+    monkeypatch.setattr("addml.scoring.scorer.REFERENCES_AT_ONCE", 7)
     parts, _, _ = fit(X, members=2, scorer="dissimilarity", loss__distance="euclidean")
     np.testing.assert_allclose(parts.anomaly_scores_, whole.anomaly_scores_, rtol=1e-4, atol=1e-4)

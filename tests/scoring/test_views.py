@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from addml import ADDML, MLP
-from addml.scoring.base import MetricSpace
+from addml.scoring.scorer import MetricSpace
 from addml.scoring.views import VIEWS, Views
 
 SMALL = {

@@ -63,7 +63,7 @@ def test_views_are_those_of_plain_numpy(model, learned):
     X = waves() if learned else waves(120, seed=1)
     views = expected_views(model, X, learned)
     found = model.member_scores(model.vectorizer.read(X), "cpu", 1, learned=learned)
-    if not model.form.causal:  # the mean of the windows over a step
+    if not model.row_shape.causal:  # the mean of the windows over a step
         later = np.stack([np.append(views[:3, ahead:], np.full((3, ahead), np.nan), axis=1) for ahead in range(WINDOW)])
         views[:3] = np.nanmean(later, axis=0)
     known = slice(WINDOW - 1, None)
@@ -85,7 +85,7 @@ def test_scores_of_several_channels_are_smooth_where_the_future_is_known(model):
     rows = model.vectorizer.read(X)
     rough = np.asarray(model.combine(model.member_scores(rows, "cpu", 1), model.incomplete(rows)))
     expected = rough
-    if not model.form.causal:
+    if not model.row_shape.causal:
         expected = [rough[max(0, step - 2) : step + 3].mean() for step in range(len(X))]
     np.testing.assert_allclose(model.scores(rows, "cpu", 1), expected)
     one = ADDML(window=Window(WINDOW), epochs=1, members=1, random_state=0).fit(waves(channels=1)).model_

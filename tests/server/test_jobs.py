@@ -21,7 +21,7 @@ from pyarrow import parquet
 
 from addml.client import ServerError
 from addml.errors import AddmlError
-from addml.io.write import naming
+from addml.io.write import naming_file
 from addml.server import DISK_FULL, Limits, jobs
 from addml.server import job as job_process
 from addml.server.app import _error
@@ -519,7 +519,7 @@ def test_a_traceback_is_for_the_terminal(monkeypatch, capsys):
 
 def test_a_full_disk_is_named_whatever_was_being_written(monkeypatch):
     def full(request, lines):
-        with naming(Path("scored.csv")):
+        with naming_file(Path("scored.csv")):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(job_process, "run_job", full)

@@ -146,16 +146,16 @@ def check_writable(path: Path) -> None:
 
 def save_model(files: Files, model: Model) -> None:
     from addml import model_file
-    from addml.io.write import naming
+    from addml.io.write import naming_file
 
     if files.model is not None:
-        with naming(files.model):
+        with naming_file(files.model):
             model_file.save(model, files.model)
 
 
 def write_result(files: Files, result: Result, findings: Findings, options: Options) -> Findings:
     """Write model, scored table, maps, report and figures; return the findings with notes on the writing."""
-    from addml.io.write import naming, stored, write_pieces, write_whole
+    from addml.io.write import naming_file, stored, write_pieces, write_whole
     from addml.report import redacted, write_report
 
     save_model(files, result.model)
@@ -170,7 +170,7 @@ def write_result(files: Files, result: Result, findings: Findings, options: Opti
     findings = replace(findings, notes=(*findings.notes, *notes))
     for name, content in result.maps if files.maps is not None else ():
         path = Path(files.named()["maps"], name)
-        with naming(path):
+        with naming_file(path):
             path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, content)
     reported = replace(findings, notes=(*findings.notes, *(one.words for one in findings.hidden)))
@@ -189,9 +189,9 @@ def write_example(folder: Path) -> Path:
     import pyarrow as pa
     from sklearn.datasets import load_breast_cancer
 
-    from addml.io.write import naming, write_table
+    from addml.io.write import naming_file, write_table
 
-    with naming(folder):
+    with naming_file(folder):
         folder.mkdir(parents=True, exist_ok=True)
     bundle, path = load_breast_cancer(), folder / "breast-cancer.csv"
     kinds = bundle.target_names[bundle.target]

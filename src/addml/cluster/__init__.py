@@ -22,6 +22,7 @@ from addml.inputs.frame import as_table
 from addml.model import Model
 from addml.pipeline.batches import BATCH_ROWS, features_of, reasons_for, scores_of
 from addml.pipeline.sources import names_beside
+from addml.text import TABLE
 
 ADDED = ("score", "is_anomaly", "p_value", "reasons")
 
@@ -109,6 +110,6 @@ def _loaded(path: str, digest: str) -> Model:
     if found != digest:
         raise AddmlError(f"{path}: differs from the sender's model; copy the same model to all machines.")
     model = model_file.load(path)
-    if model.columns is None or model.form is not None:
+    if model.columns is None or model.kind != TABLE:
         raise AddmlError(f"{path}: is a model of numbers only, or of no table; fit one with addml fit.")
     return model

@@ -28,11 +28,11 @@ from addml.io.binary import folder_dataset, parquet_files
 from addml.io.source import Origin, ReadError, find_origin
 from addml.io.write import WriteError, write_pieces, write_whole
 from addml.pipeline.batches import BATCH_ROWS
-from addml.pipeline.options import TABLE, Options
+from addml.pipeline.options import Options
 from addml.pipeline.run import load_model
 from addml.pipeline.sources import identifiers
 from addml.progress import Progress
-from addml.text import counted, listed
+from addml.text import TABLE, counted, listed
 
 PART_ROWS = 1_000_000  # per output file, unless a row group has more
 MANIFEST = "_manifest.json"  # Parquet readers ignore files that begin with _

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from addml.encoders.base import ACTIVATIONS, Encoder, Network
 from addml.encoders.conv import Conv, ConvNetwork
+from addml.encoders.encoder import ACTIVATIONS, Encoder, Network
 from addml.encoders.mlp import MLP, Autoencoder, AutoencoderNetwork, MLPNetwork
 from addml.encoders.module import ModuleNetwork
 from addml.encoders.pretrained import Pretrained, PretrainedNetwork

@@ -16,7 +16,8 @@ import numpy as np
 
 from addml.arrays import Array, namespace, zeros
 from addml.compute import blas_threads, in_threads
-from addml.encoders.base import Encoder, LayeredNetwork, Shape
+from addml.encoders.encoder import Encoder, LayeredNetwork, Shape
+from addml.text import IMAGE
 
 HIDDEN = (16, 32)
 ROWS_AT_ONCE = 32  # on the CPU
@@ -45,7 +46,7 @@ class Conv(Encoder):
     """
 
     name: ClassVar[str] = "conv"
-    kind: ClassVar[str | None] = "images"
+    kind: ClassVar[str | None] = IMAGE
     learning_rate: ClassVar[float] = 3e-5
 
     def build(self, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> ConvNetwork:

@@ -12,7 +12,8 @@ from typing import ClassVar
 import numpy as np
 
 from addml.arrays import Array, dots, namespace, row_product
-from addml.encoders.base import Encoder, LayeredNetwork, Shape
+from addml.encoders.encoder import Encoder, LayeredNetwork, Shape
+from addml.text import SERIES
 
 HIDDEN = (64,)
 
@@ -92,7 +93,7 @@ class Autoencoder(Encoder):
 
     metric_dim: int = 16  # width of the middle layer
     name: ClassVar[str] = "autoencoder"
-    kind: ClassVar[str | None] = "series"
+    kind: ClassVar[str | None] = SERIES
     learning_rate: ClassVar[float] = 2e-3
     largest_batch: ClassVar[int] = 64  # small: neighbouring windows are nearly the same
     rows_an_epoch: ClassVar[int | None] = 8000

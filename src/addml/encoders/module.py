@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from addml.arrays import Array, as_like, to_numpy
-from addml.encoders.base import expect_weights
+from addml.encoders.encoder import expect_weights
 
 if TYPE_CHECKING:
     from torch import Tensor

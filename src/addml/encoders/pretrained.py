@@ -15,7 +15,8 @@ import numpy as np
 
 from addml.arrays import Array, as_like, to_numpy
 from addml.compute import blas_threads, in_threads
-from addml.encoders.base import Encoder
+from addml.encoders.encoder import Encoder
+from addml.text import IMAGE
 
 FILE = Path(__file__).with_name("efficientnet_lite0.onnx")  # made by benchmarks/convert_weights.py
 SHA256 = "db6bf56f013b78e5a944c658bcbb77a3a45a0adcb62bae8f742d78d06aecd447"
@@ -35,7 +36,7 @@ class Pretrained(Encoder):
     """EfficientNet-Lite0, not trained further, for images of one or three channels."""
 
     name: ClassVar[str] = "pretrained"
-    kind: ClassVar[str | None] = "images"
+    kind: ClassVar[str | None] = IMAGE
     frozen: ClassVar[bool] = True
 
     def __init__(self) -> None:

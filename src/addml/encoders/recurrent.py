@@ -15,8 +15,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from addml.arrays import Array, column_sums, contiguous, namespace, row_product, zeros
-from addml.encoders.base import ACTIVATIONS, Encoder, FlatNetwork, Shape
+from addml.encoders.encoder import ACTIVATIONS, Encoder, FlatNetwork, Shape
 from addml.parameters import check_one_of
+from addml.text import SERIES
 
 POOLINGS = ("last", "mean")
 HIDDEN = (64,)
@@ -51,7 +52,7 @@ class Recurrent(Encoder):
 
     pooling: str = "mean"
     name: ClassVar[str] = "recurrent"
-    kind: ClassVar[str | None] = "series"
+    kind: ClassVar[str | None] = SERIES
 
     def check(self) -> None:
         super().check()

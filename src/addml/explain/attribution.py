@@ -25,12 +25,13 @@ from addml.explain.contributions import (
     window_contributions,
 )
 from addml.inputs import Rows
-from addml.inputs.array import heat_map
+from addml.inputs.array import attribution_maps
 from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model
-from addml.scoring.base import Center, Dissimilarity
 from addml.scoring.patches import resized
+from addml.scoring.scorer import Center, Dissimilarity
 from addml.scoring.windows import WindowViews
+from addml.text import IMAGE, TABLE
 
 ROWS_AT_ONCE = 1024
 SINGLE_COLUMNS = 6  # replaced one by one; the others are replaced in GROUPS, each larger than the one before
@@ -104,8 +105,7 @@ def nearest(model: Model, features: np.ndarray, k: int) -> Nearest:
 def contributions_of(model: Model, rows: Rows, places: np.ndarray, device: str, threads: int) -> np.ndarray:
     """Contributions (m, columns) to the scores of the rows at these places; for images, maps (m, height, width)."""
     if model.scorer.on_patches:
-        assert model.form is not None
-        return np.stack([resized(one, model.form.shape[1:]) for one in model.maps(rows.take(places), threads)])
+        return np.stack([resized(one, model.row_shape.shape[1:]) for one in model.maps(rows.take(places), threads)])
     views, series = views_of(model), None
     if isinstance(rows, WindowRows) and views is not None:
         if isinstance(views, WindowViews):
@@ -119,7 +119,7 @@ def contributions_of(model: Model, rows: Rows, places: np.ndarray, device: str, 
         scores = found.sum(axis=1)
         within = model.divided(scores, codes)
         found *= np.divide(within, scores, where=scores != 0, out=np.ones(len(scores)))[:, None]
-    return found if model.form is None or model.form.is_series else heat_map(found, model.form)
+    return attribution_maps(found, model.row_shape) if model.kind == IMAGE else found
 
 
 def attributions(
@@ -180,7 +180,7 @@ class _Replacement:
         self.model, self.ready, self.block = model, model.scorer_ready("cpu"), model.block("cpu")
         self.baseline, self.column = baseline, np.asarray(origins, np.int64)
         self.features = features_by_column(origins)
-        single = SINGLE_COLUMNS if model.form is None else SINGLE_PATCHES
+        single = SINGLE_COLUMNS if model.kind == TABLE else SINGLE_PATCHES
         if isinstance(model.scorer, (Center, Dissimilarity)):
             single = SINGLE_COLUMNS_CHEAP
         self.edges = steps(len(self.features), single)
@@ -248,10 +248,10 @@ def channel_distances(model: Model, rows: WindowRows, steps: np.ndarray) -> tupl
 
 def _expected(model: Model, rows: WindowRows, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """The bands of some steps in their units, and the medians as features; windows end to end cover the steps."""
-    examples, form = model.examples, model.form
-    if form is None or not len(examples.rows):
+    examples = model.examples
+    if not len(examples.rows):
         return None
-    windows, (length, channels) = rows.windows, form.shape
+    windows, (length, channels) = rows.windows, model.row_shape.shape
     part, tile = np.cumsum(windows.age == 0), windows.age // length
     last = np.append(np.flatnonzero((np.diff(part) != 0) | (np.diff(tile) != 0)), len(windows) - 1)
     ends, owner = np.unique(last[np.searchsorted(last, steps)], return_inverse=True)
@@ -287,7 +287,7 @@ def _in_units(model: Model, found: np.ndarray, groups: np.ndarray | None) -> np.
     """Features of steps (3, k, channels) in the units of their channels, and of their entities (k,)."""
     features = model.step_features
     if knee := float(features.knee[0]):
-        found = found * features.reach + features.shift
+        found = found * features.bent_scale + features.bent_mean
         found = np.copysign(np.expm1(abs(found) / knee) * knee, found)
     found = found * features.scale + features.mean
     if groups is None or model.vectorizer.groups is None:

@@ -19,12 +19,13 @@ from addml.encoders.mlp import AutoencoderNetwork
 from addml.inputs.array import patch_of
 from addml.inputs.series_vectorizer import WindowRows
 from addml.model import Model
-from addml.scoring.base import ViewScale
 from addml.scoring.guidance import Guided
 from addml.scoring.references import NO_ROWS, Overlaps, SelfMatches
+from addml.scoring.scorer import ViewScale
 from addml.scoring.views import NEIGHBOURS, ColumnDistances, Views, side_by_side, stride
 from addml.scoring.windows import NEIGHBOURS as WINDOW_NEIGHBOURS
 from addml.scoring.windows import WindowDistances, WindowViews
+from addml.text import SERIES, TABLE
 
 TINY = np.finfo(np.float64).tiny
 WINDOWS_AT_ONCE = 64
@@ -34,8 +35,8 @@ Ready = dict[str, Any]  # arrays of a scorer, prepared for scoring
 
 def columns_of(model: Model) -> list[int]:
     """The column of each feature, by its place among those in use; the patch of an image, the channel of a series."""
-    if model.form is not None:
-        return model.form.channel_of().tolist() if model.form.is_series else patch_of(model.form)
+    if model.kind != TABLE:
+        return model.row_shape.channel_of().tolist() if model.kind == SERIES else patch_of(model.row_shape)
     own: Any = range(len(model.features.median)) if model.columns is None else model.columns.origins
     return [*own, *(own[int(gap)] for gap in model.features.gaps)]  # flags of missing values come last
 
@@ -223,9 +224,8 @@ def _space_parts(
 
 def window_contributions(model: Model, rows: WindowRows, places: np.ndarray, device: str, threads: int) -> np.ndarray:
     """Contributions (m, channels) to the scores of the steps at these places: means over the steps around them."""
-    assert model.form is not None
     if not len(places):
-        return np.empty((0, model.form.channels))
+        return np.empty((0, model.row_shape.channels))
     around = [rows.windows.around(int(place), model.smoothing) for place in places]
     steps = np.unique(np.concatenate(around))
     parts = _step_contributions(model, rows, steps, device, threads)
@@ -236,13 +236,12 @@ def _step_contributions(model: Model, rows: WindowRows, places: np.ndarray, devi
     context, views = SeriesContext.of(model, rows, places, device, threads), views_of(model)
     assert isinstance(views, WindowViews)
     assert isinstance(model.scale, ViewScale)
-    assert model.form is not None
     strangest = model.scale.measured(context.scores).argmax(axis=0)
-    shares = np.empty((len(places), model.form.channels))
+    shares = np.empty((len(places), model.row_shape.channels))
     for number, view in enumerate(views.views):
         own = np.flatnonzero(strangest == number)
         if len(own):
-            is_alone = model.form.causal or not views.embedded(1)[number]
+            is_alone = model.row_shape.causal or not views.embedded(1)[number]
             over = [_windows_over(rows, int(place), alone=is_alone) for place in places[own]]
             ends = np.unique(np.concatenate(over))
             parts = _window_parts(model, rows, ends, view, context.overlaps, threads)

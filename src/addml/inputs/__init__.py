@@ -20,7 +20,7 @@ from addml.errors import rows_before
 from addml.parameters import Part, check_flag, check_whole
 from addml.preprocessing.profile import ColumnProfile
 from addml.preprocessing.scaling import Features
-from addml.text import did_you_mean, listed
+from addml.text import IMAGE, SERIES, TABLE, did_you_mean, listed
 
 if TYPE_CHECKING:
     from addml.inputs.series import Sampling
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE = 65536
 LONGEST = 2**20  # window, in steps
 STRIDES = 4  # training windows that begin within one window, unless a stride is given
-RANKS = {"images": 3, "series": 2}  # dimensions of one row
+RANKS = {IMAGE: 3, SERIES: 2}  # dimensions of one row
 
 
 class Rows:
@@ -134,7 +134,7 @@ class Window(Part):
 
 
 @dataclass(frozen=True)
-class Form:
+class RowShape:
     """The kind and shape of one row.
 
     An image is (channels, height, width), a window of a series (steps, channels). Prepared rows are flat; only the
@@ -148,7 +148,7 @@ class Form:
     @property
     def is_series(self) -> bool:
         """Whether rows are the windows that end at each step of a series."""
-        return self.kind == "series"
+        return self.kind == SERIES
 
     @property
     def size(self) -> int:
@@ -171,12 +171,12 @@ class Form:
         return (np.arange(self.size) >= self.size - self.channels).astype(np.float32)
 
     @classmethod
-    def from_json(cls, document: dict[str, Any]) -> Form:
-        """The form of a saved model; raises ValueError if it is invalid."""
-        form = cls(document["kind"], tuple(document["shape"]), document["causal"])
-        if RANKS.get(form.kind) != len(form.shape):
-            raise ValueError(f"rows of kind {form.kind!r} and shape {form.shape}")
-        return form
+    def from_json(cls, document: dict[str, Any]) -> RowShape:
+        """That of a saved model; raises ValueError if it is invalid."""
+        row_shape = cls(document["kind"], tuple(document["shape"]), document["causal"])
+        if RANKS.get(row_shape.kind) != len(row_shape.shape):
+            raise ValueError(f"rows of kind {row_shape.kind!r} and shape {row_shape.shape}")
+        return row_shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +187,7 @@ class Vectorizer(ABC):
     columns_in: int  # columns, channels or numbers of an image in X
     names: tuple[str, ...] | None = None  # of the columns or channels
     columns: Columns | None = None  # of a table with other columns than numbers
-    form: Form | None = None  # of images and windows
+    row_shape: RowShape | None = None  # of images and windows
     noun: ClassVar[str] = "row"
 
     @classmethod
@@ -223,7 +223,7 @@ class Vectorizer(ABC):
         """All but the scaling, which is saved as arrays."""
         return {
             "columns": None if self.columns is None else self.columns.to_plain(),
-            "form": None if self.form is None else asdict(self.form),
+            "row_shape": None if self.row_shape is None else asdict(self.row_shape),
             "columns_in": self.columns_in,
             "names": self.names and list(self.names),
         }
@@ -233,9 +233,14 @@ class Vectorizer(ABC):
         return {one.name: getattr(self, one.name) for one in fields(self)}
 
     @property
+    def kind(self) -> str:
+        """TABLE, IMAGE or SERIES."""
+        return TABLE if self.row_shape is None else self.row_shape.kind
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of a row as the encoder sees it."""
-        return (self.features.width,) if self.form is None else self.form.shape
+        return (self.features.width,) if self.row_shape is None else self.row_shape.shape
 
     @property
     def labels(self) -> list[str]:
@@ -243,9 +248,10 @@ class Vectorizer(ABC):
 
     def sides(self, one_sided: Any) -> np.ndarray:
         """The side of each number of a row that matters."""
-        if self.form is None:
+        if self.row_shape is None:
             return sides_of(one_sided, self.labels)
-        return np.asarray(sides_of(one_sided, names_or_places(self.names, self.form.channels))[self.form.channel_of()])
+        sides = sides_of(one_sided, names_or_places(self.names, self.row_shape.channels))
+        return np.asarray(sides[self.row_shape.channel_of()])
 
 
 def vectorizer_for(X: Any, config: Any) -> type[Vectorizer]:
@@ -276,11 +282,11 @@ def vectorizer_from_json(document: dict[str, Any], features: Features, *, photog
         columns = Columns.from_plain(document["columns"])
         one: Vectorizer = TableVectorizer(columns=columns, **own)
         fits = len(columns.names) == numbers and set(columns.used) <= set(names)
-    elif document["form"] is not None:
-        form = Form.from_json(document["form"])
+    elif document["row_shape"] is not None:
+        row_shape = RowShape.from_json(document["row_shape"])
         images = PhotoVectorizer if photographs else ImageVectorizer
-        one = (SeriesVectorizer if form.is_series else images)(form=form, **own)
-        fits = given == (form.channels if form.is_series else form.size) and form.size == numbers
+        one = (SeriesVectorizer if row_shape.is_series else images)(row_shape=row_shape, **own)
+        fits = given == (row_shape.channels if row_shape.is_series else row_shape.size) and row_shape.size == numbers
     else:
         one, fits = ArrayVectorizer(**own), given == numbers
     if not fits or (names is not None and len(set(names)) != given):

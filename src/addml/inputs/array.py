@@ -13,11 +13,11 @@ import numpy as np
 
 from addml.arrays import evenly_spaced, evenly_spaced_with_ends
 from addml.errors import warn, warn_of_columns
-from addml.inputs import Form, LazyRows, MemoryRows, Rows, Vectorizer, names_or_places, sides_of
+from addml.inputs import LazyRows, MemoryRows, Rows, RowShape, Vectorizer, names_or_places, sides_of
 from addml.io.image_folder import read_images
 from addml.preprocessing.profile import ColumnProfile, number_profile
 from addml.preprocessing.scaling import NEW_GAPS, Features
-from addml.text import counted
+from addml.text import IMAGE, counted
 
 PROFILED = 10_000  # training rows used for profiles
 LARGEST_EXACT = 2**53  # the largest integer up to which float64 is exact
@@ -140,7 +140,7 @@ FACTOR = 10.0  # ratio of mean pixel values that suggests another scale
 class ImageVectorizer(Vectorizer):
     """Images (n, channels, height, width), or a folder of them; each channel has one scale."""
 
-    form: Form
+    row_shape: RowShape
     noun: ClassVar[str] = "image"
     largest: ClassVar[int] = 64  # pixels of a side
 
@@ -148,27 +148,27 @@ class ImageVectorizer(Vectorizer):
     def fit(cls, X: Any, config: Any, names: tuple[str, ...] | None = None) -> tuple[Self, LazyRows]:
         images = as_images(_folder(X, largest=cls.largest) if isinstance(X, (str, os.PathLike)) else X, least=2)
         check_varied(images)
-        form = Form("images", tuple(images.shape[1:]))
-        channels, height, width = form.shape
+        row_shape = RowShape(IMAGE, tuple(images.shape[1:]))
+        channels, height, width = row_shape.shape
         if width in COLOURS and min(channels, height) > max(COLOURS):
             warn(
                 f"X has shape {images.shape}, which is {channels} channels of {height} x {width} pixels; "
                 "if the colours are the last axis, give X.transpose(0, 3, 1, 2)"
             )
         sides = sides_of(config.one_sided, names_or_places(None, channels))
-        features = cls.scaled(images, form, sides, robust=config.robust)
-        one = cls(features=features, columns_in=form.size, form=form)
+        features = cls.scaled(images, row_shape, sides, robust=config.robust)
+        one = cls(features=features, columns_in=row_shape.size, row_shape=row_shape)
         return one, LazyRows(images, one.prepare)
 
     def read(self, X: Any) -> LazyRows:
         """Images of the training shape; files of a folder are resized to it."""
-        channels, height, width = self.form.shape
+        channels, height, width = self.row_shape.shape
         if isinstance(X, (str, os.PathLike)):
             X = _folder(X, size=(height, width), channels=channels)
         images = as_images(X)
-        if images.shape[1:] != self.form.shape:
+        if images.shape[1:] != self.row_shape.shape:
             raise ValueError(
-                f"X holds images of shape {images.shape[1:]}, the detector was fitted to {self.form.shape} "
+                f"X holds images of shape {images.shape[1:]}, the detector was fitted to {self.row_shape.shape} "
                 "(channels, height, width); convert or resize them"
             )
         if (warning := self.scale_warning(images)) is not None:
@@ -190,12 +190,12 @@ class ImageVectorizer(Vectorizer):
         )
 
     @staticmethod
-    def scaled(images: np.ndarray, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
+    def scaled(images: np.ndarray, row_shape: RowShape, sides: np.ndarray, *, robust: bool) -> Features:
         """The scale of every channel, from at most VALUES pixel values."""
-        some = images[evenly_spaced_with_ends(np.arange(len(images)), max(2, VALUES // form.size))]
-        channel = form.channel_of()
-        values = some.reshape(-1, form.size)
-        columns = np.stack([values[:, channel == c].ravel() for c in range(form.channels)], axis=1)
+        some = images[evenly_spaced_with_ends(np.arange(len(images)), max(2, VALUES // row_shape.size))]
+        channel = row_shape.channel_of()
+        values = some.reshape(-1, row_shape.size)
+        columns = np.stack([values[:, channel == c].ravel() for c in range(row_shape.channels)], axis=1)
         return Features.fit(columns, sides, robust=robust).spread(channel)
 
 
@@ -205,7 +205,7 @@ class PhotoVectorizer(ImageVectorizer):
     largest: ClassVar[int] = PHOTO_SIDE
 
     @staticmethod
-    def scaled(images: np.ndarray, form: Form, sides: np.ndarray, *, robust: bool) -> Features:
+    def scaled(images: np.ndarray, row_shape: RowShape, sides: np.ndarray, *, robust: bool) -> Features:
         """Maps 0 to 255 of bytes, or 0 to 1, or else the range of the images, to black to white."""
         if sides.any():
             raise ValueError("one_sided does not apply to encoder='pretrained'; leave it out")
@@ -213,7 +213,7 @@ class PhotoVectorizer(ImageVectorizer):
         if low >= 0:
             low, high = 0.0, 1.0 if high <= 1 else max(high, 255.0)
         white = (high - low) / 255
-        zeros, some = np.zeros(form.size), images[:: -(-len(images) // SAMPLED)]
+        zeros, some = np.zeros(row_shape.size), images[:: -(-len(images) // SAMPLED)]
         return Features(
             median=zeros + float(np.median(some.mean(axis=(1, 2, 3)))),
             gaps=np.empty(0, np.int64),
@@ -221,8 +221,8 @@ class PhotoVectorizer(ImageVectorizer):
             scale=zeros + 128 * white,
             sides=zeros.astype(np.int64),
             knee=np.zeros(1),
-            shift=zeros,
-            reach=zeros + 1,
+            bent_mean=zeros,
+            bent_scale=zeros + 1,
         )
 
 
@@ -272,19 +272,19 @@ def check_varied(images: np.ndarray) -> None:
 ACROSS = 8  # patches along a side, at most
 
 
-def patch_of(form: Form) -> list[int]:
+def patch_of(row_shape: RowShape) -> list[int]:
     """The patch of each number of a flat image; all channels of a pixel belong to one patch."""
-    return np.broadcast_to(_patches(form), form.shape).ravel().tolist()
+    return np.broadcast_to(_patches(row_shape), row_shape.shape).ravel().tolist()
 
 
-def heat_map(contributions: np.ndarray, form: Form) -> np.ndarray:
+def attribution_maps(contributions: np.ndarray, row_shape: RowShape) -> np.ndarray:
     """Contributions of patches (n, patches) as maps (n, height, width), each shared by the pixels of its patch."""
-    grid = _patches(form)
+    grid = _patches(row_shape)
     return np.asarray((contributions / np.bincount(grid.ravel()))[:, grid])
 
 
-def _patches(form: Form) -> np.ndarray:
+def _patches(row_shape: RowShape) -> np.ndarray:
     """The patch of each pixel, (height, width), numbered row by row."""
-    _, height, width = form.shape
+    _, height, width = row_shape.shape
     rows, columns = (np.arange(side) // -(-side // ACROSS) for side in (height, width))
     return np.asarray(rows[:, None] * (columns[-1] + 1) + columns)

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from addml.errors import warn, warn_of_columns
-from addml.inputs import Form, Rows, Vectorizer, names_or_places, sides_of
+from addml.inputs import Rows, RowShape, Vectorizer, names_or_places, sides_of
 from addml.inputs.series import Sampling, Series, Windows, choose_window, read_series, windows_of
 from addml.preprocessing.groups import Groups
 from addml.preprocessing.profile import ColumnProfile, channel_profiles
 from addml.preprocessing.scaling import KNEE, Features
-from addml.text import counted
+from addml.text import SERIES, counted
 
 
 class WindowRows(Rows):
@@ -49,7 +49,7 @@ class WindowRows(Rows):
 class SeriesVectorizer(Vectorizer):
     """One or more series; every step is a row."""
 
-    form: Form
+    row_shape: RowShape
     entities: Groups | None = None
     noun: ClassVar[str] = "step"
 
@@ -69,12 +69,12 @@ class SeriesVectorizer(Vectorizer):
             length, sampling.window = choose_window(max(series, key=lambda one: len(one.values)))
         windows = _windows(series, int(length), medians, sampling)
         _check_enough(windows)
-        form = Form("series", windows.shape[1:], bool(config.window.causal))
+        row_shape = RowShape(SERIES, windows.shape[1:], bool(config.window.causal))
         features = Features.fit(windows.steps, sides_of(config.one_sided, labels), robust=config.robust)
         if channels > 1 and not config.robust:  # a channel a hundred deviations out would hide all others
             features = replace(features, knee=np.array([KNEE]))
-        features = replace(features, median=medians).spread(form.channel_of())  # `read` fills gaps with them too
-        one = cls(features=features, columns_in=channels, names=names, form=form, entities=entities)
+        features = replace(features, median=medians).spread(row_shape.channel_of())  # `read` fills gaps with them too
+        one = cls(features=features, columns_in=channels, names=names, row_shape=row_shape, entities=entities)
         rows = one._rows(windows, sampling, series)
         rows.steps = np.concatenate([own.values for own in series])
         return one, rows
@@ -87,7 +87,7 @@ class SeriesVectorizer(Vectorizer):
             raise ValueError(f"X has {counted(channels, 'channel')}, but the detector was fitted to {self.columns_in}")
         series = [_in_order(one, self.labels, named=self.names is not None) for one in series]
         series = [_on_whole_scale(one, self.entities) for one in series]
-        windows = _windows(series, self.form.shape[0], self.step_features.median, sampling)
+        windows = _windows(series, self.row_shape.shape[0], self.step_features.median, sampling)
         return self._rows(windows, sampling, series)
 
     def _rows(self, windows: Windows, sampling: Sampling, series: Sequence[Series]) -> WindowRows:
@@ -111,7 +111,7 @@ class SeriesVectorizer(Vectorizer):
     @property
     def step_features(self) -> Features:
         """The scaling of a single step."""
-        return self.features.spread(np.arange(self.form.channels))
+        return self.features.spread(np.arange(self.row_shape.channels))
 
     def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
         steps = rows.steps if isinstance(rows, WindowRows) else None

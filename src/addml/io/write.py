@@ -54,7 +54,7 @@ def write_pieces(pieces: Iterable[pa.Table], path: str | os.PathLike[str]) -> li
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file of any content, completely or not at all."""
     target = _real(path)
-    with _replacing(target) as file, naming(target), file:
+    with _replacing(target) as file, naming_file(target), file:
         file.write(content)
 
 
@@ -67,10 +67,10 @@ def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[Tab
         stream = pa.PythonFile(file, mode="w")
         opened: list[Any] = [stream if compression is None else pa.CompressedOutputStream(stream, compression)]
         try:
-            with naming(target):
+            with naming_file(target):
                 opened.insert(0, TableWriter(kind, opened[0], schema, target))
             yield opened[0]
-            with naming(target):
+            with naming_file(target):
                 opened[0].close()
                 opened[1].close()
         except BaseException:
@@ -106,7 +106,7 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
         raise WriteError(f"{target}: the folder {target.parent} does not exist. Create it, or write elsewhere.")
     special = is_special(target)  # written in place
     part = target if special else target.with_name(f".addml-{os.getpid()}-{secrets.token_hex(4)}.part")
-    with naming(target):
+    with naming_file(target):
         if str(target) in STREAMS:  # not opened anew: `>>` must append
             file: IO[bytes] = os.fdopen(os.dup(STREAMS[str(target)]), "wb", buffering=BUFFER_BYTES)
         else:
@@ -114,7 +114,7 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
     try:
         yield file
         if not special:
-            with naming(target):
+            with naming_file(target):
                 with part.open("rb+") as written:
                     os.fsync(written.fileno())  # on disk before the rename
                 if target.exists():
@@ -129,7 +129,7 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
 
 
 @contextmanager
-def naming(target: Path) -> Iterator[None]:
+def naming_file(target: Path) -> Iterator[None]:
     """Turn OSErrors into a WriteError that names the output and the remedy."""
     try:
         yield
@@ -153,7 +153,7 @@ class TableWriter:
 
     def write(self, piece: pa.Table | pa.RecordBatch) -> None:
         """Add rows, of the schema that the writer was opened with."""
-        with naming(self._target):
+        with naming_file(self._target):
             self._add(pa.Table.from_batches([piece]) if isinstance(piece, pa.RecordBatch) else piece)
 
     @property

@@ -30,6 +30,7 @@ from addml.pipeline.ranking import LISTED, Candidate, Part, Scored, highest, pie
 from addml.pipeline.sources import check_text
 from addml.preprocessing.profile import DriftCounter, moments
 from addml.progress import Advance
+from addml.text import TABLE
 
 BATCH_ROWS = 32768
 THREADS = 4  # more would wait for the interpreter lock
@@ -40,7 +41,7 @@ Batch = tuple[int, pa.RecordBatch]  # index of the first row, rows
 
 def scoring_place(options: Options, model: Model) -> tuple[str, int]:
     """The device to score on and the number of threads; a table is scored on the CPU unless a device is named."""
-    device = "cpu" if options.device == "auto" and model.form is None else resolve_device(options.device)
+    device = "cpu" if options.device == "auto" and model.kind == TABLE else resolve_device(options.device)
     return device, max_threads(options.jobs) if device == "cpu" else 1
 
 

@@ -26,7 +26,7 @@ from addml.findings import Hidden
 from addml.model import Model
 from addml.pipeline import batches
 from addml.pipeline.labels import NORMAL, Known
-from addml.pipeline.options import IMAGE, SERIES, TABLE, Options, check_applies
+from addml.pipeline.options import Options, check_applies
 from addml.pipeline.ranking import rank_correlation, ranks
 from addml.pipeline.run import kind_of, load_model
 from addml.pipeline.series_source import SeriesSource
@@ -34,7 +34,7 @@ from addml.pipeline.sources import check_text, expected_rows, names_beside, on_d
 from addml.pipeline.table_source import use_threads
 from addml.preprocessing.profile import DriftCounter, drift_warning
 from addml.progress import Progress
-from addml.text import without_password
+from addml.text import IMAGE, SERIES, TABLE, without_password
 
 FIRST = 100  # top ranks to compare
 STATUSES = ("new", "grown", "gone", "fewer", "as before")

@@ -24,12 +24,12 @@ from addml.io.image_folder import LARGEST, Heads, Pictures, look_at
 from addml.model import Model
 from addml.pipeline import ranking
 from addml.pipeline.batches import scoring_place
-from addml.pipeline.options import IMAGE, Options, decisions_given
+from addml.pipeline.options import Options, decisions_given
 from addml.pipeline.run import fit_model
 from addml.pipeline.sources import free_memory
 from addml.progress import Progress, epochs_to
 from addml.scoring.patches import resized
-from addml.text import counted, figure
+from addml.text import IMAGE, counted, figure
 
 FILE = "file"  # the only column
 ALARM_RATE = 0.01  # of new normal images; the default with --clean
@@ -114,12 +114,12 @@ class ImageSource:
         model = ranking.with_batch_threshold(model, scores, self.options)
         shown = ranking.highest(scores, max(min(int((scores > model.threshold).sum()), ranking.LISTED), top))
         maps = self.maps_of(model, progress) if self.options.maps is not None else None
-        heat = self._heat(model, shown, progress) if self.options.reasons else None
-        scored = self._scored(pictures, scores, shown, heat)
+        explained = self._shown_maps(model, shown, progress) if self.options.reasons else None
+        scored = self._scored(pictures, scores, shown, explained)
         findings = ranking.ranked_findings(
             model, scored.listed, scores, [FILE], top, self.options.file, self.notes, are_new=not is_own
         )
-        picked = thumbnails(pictures, scores, shown, ranking.highest(-scores, top), heat)
+        picked = thumbnails(pictures, scores, shown, ranking.highest(-scores, top), explained)
         findings = replace(findings, pictures=picked, noun="image", trained_rows=len(self.places))
         findings = replace(findings, groups=())  # images are not alike for sharing a region
         files = () if maps is None else map_files(pictures, maps, model.threshold)
@@ -134,19 +134,18 @@ class ImageSource:
         return self.maps
 
     def _read_for(self, model: Model, progress: Progress) -> Pictures:
-        options, form = self.options, model.form
-        assert form is not None
+        options, shape = self.options, model.row_shape.shape
         self._check_maps(model.scorer.on_patches)
         if options.size is not None:
-            raise AddmlError(f"--size {options.size}: the model sets the size, {form.shape[1:]}; remove --size.")
-        heads = look_at(options.file, size=(form.shape[1], form.shape[2]), channels=form.shape[0])
+            raise AddmlError(f"--size {options.size}: the model sets the size, {shape[1:]}; remove --size.")
+        heads = look_at(options.file, size=(shape[1], shape[2]), channels=shape[0])
         pictures = self._read(heads, progress, "score a part of them at a time")
         strange = model.vectorizer.scale_warning(pictures.images)  # type: ignore[attr-defined]
         if strange is not None:
             warnings.warn(f"{options.file}: {strange}", stacklevel=2)
         return pictures
 
-    def _heat(self, model: Model, shown: np.ndarray, progress: Progress) -> np.ndarray:
+    def _shown_maps(self, model: Model, shown: np.ndarray, progress: Progress) -> np.ndarray:
         """The maps of the shown images, (k, height, width)."""
         images = self.pictures.images[shown]
 
@@ -175,10 +174,10 @@ class ImageSource:
         return np.concatenate(found)
 
     def _scored(
-        self, pictures: Pictures, scores: np.ndarray, shown: np.ndarray, heat: np.ndarray | None
+        self, pictures: Pictures, scores: np.ndarray, shown: np.ndarray, maps: np.ndarray | None
     ) -> ranking.Scored:
         """The scores in the form of a table with the file name as its only column."""
-        reasons = [()] * len(shown) if heat is None else reasons_of(heat, self.options.reasons)
+        reasons = [()] * len(shown) if maps is None else reasons_of(maps, self.options.reasons)
         listed = [
             ranking.Candidate(int(place), float(scores[place]), {FILE: pictures.names[place]}, why)
             for place, why in zip(shown, reasons, strict=True)
@@ -209,7 +208,7 @@ LEAST = 0.3  # share of the map that a region needs to be named
 
 
 def thumbnails(
-    pictures: Pictures, scores: np.ndarray, strangest: np.ndarray, typical: np.ndarray, heat: np.ndarray | None
+    pictures: Pictures, scores: np.ndarray, strangest: np.ndarray, typical: np.ndarray, maps: np.ndarray | None
 ) -> tuple[Picture, ...]:
     """Thumbnails of the strangest images with their maps (k, height, width), then of the most typical ones.
 
@@ -231,14 +230,14 @@ def thumbnails(
         return Picture(name, float(scores[place]), kind, _thumbnail(seen, size), glowing, file)
 
     shown = strangest[:STRANGEST].tolist()
-    first = [picture(place, None if heat is None else heat[at], "strange") for at, place in enumerate(shown)]
+    first = [picture(place, None if maps is None else maps[at], "strange") for at, place in enumerate(shown)]
     rest = [picture(place, None, "typical") for place in typical[:TYPICAL].tolist() if place not in shown]
     return (*first, *rest)
 
 
-def _glowing(seen: np.ndarray, heat: np.ndarray) -> np.ndarray:
+def _glowing(seen: np.ndarray, strange: np.ndarray) -> np.ndarray:
     """The image in grey with its anomalous pixels in red."""
-    strength = heat.clip(0)[..., None] / max(float(heat.max()), np.finfo(float).tiny) * STRONGEST
+    strength = strange.clip(0)[..., None] / max(float(strange.max()), np.finfo(float).tiny) * STRONGEST
     grey = np.repeat(seen.mean(axis=-1, keepdims=True), 3, axis=-1)
     return np.asarray((1 - strength) * grey + strength * GLOW)
 
@@ -273,11 +272,11 @@ def map_files(pictures: Pictures, maps: np.ndarray, threshold: float) -> Iterato
         yield f"{target}.mask.png", _encoded(255.0 * (full > threshold))
 
 
-def reasons_of(heat: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
+def reasons_of(maps: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
     """Name the ninths of each image that contribute most to its map; maps are (n, height, width)."""
-    _, height, width = heat.shape
+    _, height, width = maps.shape
     third = 3 * (3 * np.arange(height) // height)[:, None] + 3 * np.arange(width) // width
-    regions = np.stack([heat[:, third == place].sum(axis=1) for place in range(len(NAMES))], axis=1).clip(0)
+    regions = np.stack([maps[:, third == place].sum(axis=1) for place in range(len(NAMES))], axis=1).clip(0)
     shares = regions / np.maximum(regions.sum(axis=1, keepdims=True), np.finfo(float).tiny)
     order = np.argsort(-shares, axis=1, kind="stable")[:, :most]
     return [

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from addml.errors import USAGE, AddmlError
-from addml.text import without_password
+from addml.text import IMAGE, KINDS, SERIES, TABLE, without_password
 
 CONTAMINATION = 0.1
 TRAINING_ROWS = 200_000
@@ -22,7 +22,6 @@ KNOWN_ENDING = ".toml"
 DECISIONS = ("threshold", "contamination", "alarm_rate", "max_false_alarms", "flag", "per_day", "events")  # exclusive
 
 Names = tuple[str, ...]
-TABLE, IMAGE, SERIES = KINDS = ("table", "image", "series")
 KIND_WORDS = {TABLE: "a table", IMAGE: "a folder of images", SERIES: "a series (--time)"}
 
 TRAIN = ("detect", "fit", "evaluate")

@@ -20,6 +20,7 @@ from addml.model import Model
 from addml.pipeline.options import Options
 from addml.pipeline.sources import names_beside
 from addml.preprocessing.profile import DriftCounter
+from addml.text import TABLE
 
 IN_MEMORY = 256 << 20  # bytes
 AT_ONCE = 1 << 20  # rows
@@ -169,7 +170,7 @@ def _ranked(
     model: Model, listed: Sequence[Candidate], ids: Sequence[str], batch: np.ndarray | None
 ) -> tuple[Finding, ...]:
     p_values, probabilities = model.training.rarity(np.array([one.score for one in listed]), batch)
-    is_array = model.columns is None and model.form is None
+    is_array = model.columns is None and model.kind == TABLE
     return tuple(
         Finding(
             row=one.place + 1,

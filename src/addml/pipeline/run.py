@@ -18,10 +18,10 @@ from addml.findings import Findings
 from addml.fit import fit as fit_rows
 from addml.io.image_folder import is_image_folder
 from addml.model import Model
-from addml.pipeline.options import IMAGE, KIND_WORDS, MEMORY, SERIES, TABLE, Options, check_applies
+from addml.pipeline.options import KIND_WORDS, MEMORY, Options, check_applies
 from addml.pipeline.ranking import Result
 from addml.progress import Progress
-from addml.text import did_you_mean
+from addml.text import IMAGE, SERIES, TABLE, did_you_mean
 
 SIDES = ("high", "low")
 
@@ -137,10 +137,9 @@ def load_model(options: Options, kind: str) -> Model:
     """Load `--model` for rows of this kind and set the threshold."""
     folder = str(options.model)
     model = model_file.load(folder)
-    form = TABLE if model.form is None else SERIES if model.form.is_series else IMAGE
-    if form != kind:
-        raise AddmlError(f"{folder}: was fitted to {KIND_WORDS[form]}, not to {KIND_WORDS[kind]}.")
-    if form == TABLE and model.columns is None:
+    if model.kind != kind:
+        raise AddmlError(f"{folder}: was fitted to {KIND_WORDS[model.kind]}, not to {KIND_WORDS[kind]}.")
+    if kind == TABLE and model.columns is None:
         raise AddmlError(f"{folder}: was fitted in Python to numbers only; fit the table with addml fit.")
     return with_threshold(model, options, saved=True)
 

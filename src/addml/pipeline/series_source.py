@@ -26,14 +26,14 @@ from addml.model import Model
 from addml.pipeline.batches import scoring_place
 from addml.pipeline.evaluation import evaluate
 from addml.pipeline.labels import read_label
-from addml.pipeline.options import SERIES, Options
+from addml.pipeline.options import Options
 from addml.pipeline.ranking import LISTED, Result, highest, training_findings
 from addml.pipeline.run import fit_model, one_sided
 from addml.pipeline.sources import Chosen, Input, check_unseen, choose, find, names_beside, open_input, possible_names
 from addml.preprocessing.numbers import refuse_infinity
 from addml.preprocessing.profile import BETWEEN
 from addml.progress import Progress, epochs_to
-from addml.text import counted, figure, listed
+from addml.text import SERIES, counted, figure, listed
 
 NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
 MOST_REPEATED = 0.33  # share of rows that repeat a time; more of them mean several entities

@@ -20,11 +20,11 @@ from addml.pipeline import ranking, sources
 from addml.pipeline.batches import BATCH_ROWS, score_all
 from addml.pipeline.evaluation import evaluate
 from addml.pipeline.labels import NORMAL, Known, KnownLabels, read_label, row_numbers
-from addml.pipeline.options import MEMORY, TABLE, Options
+from addml.pipeline.options import MEMORY, Options
 from addml.pipeline.run import fit_model, one_sided
 from addml.preprocessing.profile import EPOCH, DriftCounter, TextCells, drift_warning
 from addml.progress import Progress, epochs_to, stages_to
-from addml.text import counted, listed
+from addml.text import TABLE, counted, listed
 
 
 class TableSource:

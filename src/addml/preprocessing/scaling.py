@@ -23,7 +23,7 @@ class Features:
     Standard features are deviations from the mean. Robust ones are distances from the median in interquartile ranges,
     which outliers do not stretch, and are bent beyond the knee: in a heavy-tailed column a value a thousand deviations
     out stays far, but does not make all other values look alike. Networks want columns of equal variance, so bent
-    features are standardised once more by `shift` and `reach`.
+    features are standardised once more by `bent_mean` and `bent_scale`.
     """
 
     median: np.ndarray  # (d,)
@@ -32,8 +32,8 @@ class Features:
     scale: np.ndarray  # (d + flags,), 1 for constant columns
     sides: np.ndarray  # (d,): 1 if only high values matter, -1 if only low ones, else 0
     knee: np.ndarray  # (1,): where features bend, 0 if they do not
-    shift: np.ndarray  # (d + flags,): mean of a bent feature
-    reach: np.ndarray  # (d + flags,): its deviation, 1 if it is constant or not bent
+    bent_mean: np.ndarray  # (d + flags,): mean of a bent feature
+    bent_scale: np.ndarray  # (d + flags,): its deviation, 1 if it is constant or not bent
 
     @classmethod
     def fit(cls, X: np.ndarray, sides: np.ndarray | None = None, *, robust: bool = False) -> Features:
@@ -46,8 +46,8 @@ class Features:
         deviation = np.sqrt(share[gaps] * (1 - share[gaps]))
         flags = np.where(deviation > 0, deviation, 1.0)
         mean, scale = np.concatenate([mean, share[gaps]]), np.concatenate([scale, flags])
-        shift, reach = np.zeros(len(mean)), np.ones(len(mean))
-        features = cls(median, gaps, mean, scale, sides, np.array([KNEE if robust else 0.0]), shift, reach)
+        bent_mean, bent_scale = np.zeros(len(mean)), np.ones(len(mean))
+        features = cls(median, gaps, mean, scale, sides, np.array([KNEE if robust else 0.0]), bent_mean, bent_scale)
         return features._standardised(X) if robust else features
 
     def _standardised(self, X: np.ndarray) -> Features:
@@ -62,8 +62,8 @@ class Features:
 
     def with_scales(self, scale: np.ndarray, chosen: np.ndarray) -> Features:
         """Features with other scales for the chosen ones, which are not standardised again."""
-        shift, reach = np.where(chosen, 0.0, self.shift), np.where(chosen, 1.0, self.reach)
-        return replace(self, scale=np.where(chosen, scale, self.scale), shift=shift, reach=reach)
+        bent_mean, bent_scale = np.where(chosen, 0.0, self.bent_mean), np.where(chosen, 1.0, self.bent_scale)
+        return replace(self, scale=np.where(chosen, scale, self.scale), bent_mean=bent_mean, bent_scale=bent_scale)
 
     def refined(self, mean: np.ndarray, deviation: np.ndarray, gaps: np.ndarray) -> Features:
         """Features that are standardised again by their means and deviations over all rows.
@@ -74,7 +74,9 @@ class Features:
         varies = (deviation > ROUNDING) & (np.arange(self.width) < columns)
         mean, deviation = np.where(varies, mean, 0.0), np.where(varies, deviation, 1.0)
         if self.knee[0]:
-            own = replace(self, shift=self.shift + self.reach * mean, reach=self.reach * deviation)
+            own = replace(
+                self, bent_mean=self.bent_mean + self.bent_scale * mean, bent_scale=self.bent_scale * deviation
+            )
         else:
             own = replace(self, mean=self.mean + self.scale * mean, scale=self.scale * deviation)
         scale = np.concatenate([own.scale[:columns], np.sqrt(gaps * (1 - gaps))])
@@ -89,7 +91,7 @@ class Features:
     @property
     def is_robust(self) -> bool:
         """Whether the features are robust, which are standardised twice."""
-        return bool(self.knee[0]) and bool((self.reach != 1).any() or (self.shift != 0).any())
+        return bool(self.knee[0]) and bool((self.bent_scale != 1).any() or (self.bent_mean != 0).any())
 
     width = property(lambda self: len(self.mean))
 
@@ -103,7 +105,7 @@ class Features:
         flags = np.flatnonzero(np.isin(self.gaps, columns))
         places = np.concatenate([columns, len(self.median) + flags])
         gaps = np.searchsorted(columns, self.gaps[flags])
-        wide = {name: getattr(self, name)[places] for name in ("mean", "scale", "shift", "reach")}
+        wide = {name: getattr(self, name)[places] for name in ("mean", "scale", "bent_mean", "bent_scale")}
         return replace(self, median=self.median[columns], gaps=gaps, sides=self.sides[columns], **wide), places
 
     def transform(self, X: np.ndarray) -> np.ndarray:
@@ -123,8 +125,8 @@ class Features:
         np.clip(features, -FARTHEST, FARTHEST, out=features)
         if self.knee[0]:
             bend(features, np.float32(self.knee[0]))
-            features -= self.shift.astype(np.float32)
-            features /= self.reach.astype(np.float32)
+            features -= self.bent_mean.astype(np.float32)
+            features /= self.bent_scale.astype(np.float32)
         return features
 
     def _mend(self, X: np.ndarray, values: np.ndarray) -> None:

@@ -27,7 +27,7 @@ from addml.pipeline.ranking import LISTED, Candidate, highest, ranked_findings
 from addml.preprocessing.profile import ColumnProfile
 from addml.report import charts, write_report
 from addml.report.html import el
-from addml.text import counted, number, one_in, one_line
+from addml.text import TABLE, counted, number, one_in, one_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,7 +60,7 @@ def sentences(model: Model, rows: Rows) -> list[str]:
 
 def _reasons(model: Model, rows: Rows, places: np.ndarray) -> tuple[Reasons, pa.RecordBatch]:
     """The reasons of the rows at these places, and their values."""
-    if model.form is not None:
+    if model.kind != TABLE:
         raise ValueError("reasons, report and plot_row need the columns of a table; use explain(X) for other rows")
     features, values = rows.take(places), rows.values
     if model.columns is not None:
@@ -101,7 +101,7 @@ def checked(detector: ADDML, X: Any) -> tuple[Checked, ...]:
     from sklearn.base import clone
 
     model = detector.model_
-    if model.form is not None:
+    if model.kind != TABLE:
         raise ValueError("check(X) plants faults in the columns of a table; it does not support images or series")
     is_array = model.columns is None
     table = pa.table(list(X.T), names=model.vectorizer.labels) if is_array else as_table(X)

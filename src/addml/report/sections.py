@@ -128,7 +128,7 @@ def _images(findings: Findings) -> Html:
         return Html("")
     about = f"{counted(len(findings.pictures), 'image')} as the detector sees them."
     about += " They link to their files." if any(one.file is not None for one in findings.pictures) else ""
-    has_maps = any(one.heat is not None for one in findings.pictures)
+    has_maps = any(one.map is not None for one in findings.pictures)
     parts = [paragraph(about, "Red marks the regions that raise the score." if has_maps else "")]
     show = score_format(findings)
     for kind, title in (("strange", "Most anomalous"), ("typical", "Most typical")):
@@ -139,7 +139,7 @@ def _images(findings: Findings) -> Html:
 
 def _card(picture: Picture, score: str) -> Html:
     name, images = one_line(picture.name, 60), []
-    for content, words in ((picture.image, name), (picture.heat, f"{name}: where its score comes from")):
+    for content, words in ((picture.image, name), (picture.map, f"{name}: where its score comes from")):
         if content is not None:
             kind = "png" if content.startswith(b"\x89PNG") else "jpeg"
             source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from addml.scoring.base import KNN, Center, Dissimilarity, Scorer
 from addml.scoring.guidance import Guided
 from addml.scoring.patches import PatchMemory
+from addml.scoring.scorer import KNN, Center, Dissimilarity, Scorer
 from addml.scoring.views import Views
 from addml.scoring.windows import WindowViews
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from addml.arrays import Array, as_like, evenly_spaced, evenly_spaced_by, namespace, to_numpy
 from addml.distances import Distance
-from addml.scoring.base import EnsembleScale, MetricSpace, Scorer, ViewScale, mean_of_nearest
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
+from addml.scoring.scorer import EnsembleScale, MetricSpace, Scorer, ViewScale, mean_of_nearest
 
 ANOMALIES, NORMALS = 256, 512  # labelled anomalies and normal rows kept to compare with, at most
 NEIGHBOURS = 5  # nearest normal rows to average

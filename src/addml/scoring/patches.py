@@ -14,8 +14,8 @@ import numpy as np
 
 from addml.arrays import Array, as_like, to_numpy
 from addml.distances import Distance
-from addml.scoring.base import MetricSpace, Scorer
 from addml.scoring.references import row_keys
+from addml.scoring.scorer import MetricSpace, Scorer
 
 CANDIDATES, REFERENCES = 100_000, 10_000  # places sampled and places kept, per block
 TOP = 0.01  # share of the places whose mean distance is the score

@@ -21,8 +21,8 @@ from addml.arrays import (
 )
 from addml.distances import Distance, count_of, normalised
 from addml.parameters import check_whole
-from addml.scoring.base import MetricSpace, Scorer, ViewScale
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
+from addml.scoring.scorer import MetricSpace, Scorer, ViewScale
 
 VIEWS = ("columns", "space", "distilled", "tails")
 WHOLE = ("space", "distilled")  # for images and windows: a single pixel or step means little (docs/images.md)

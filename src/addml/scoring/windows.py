@@ -10,8 +10,8 @@ import numpy as np
 from addml.arrays import Array, dots, evenly_spaced, namespace, row_product
 from addml.distances import Distance
 from addml.parameters import check_flag, check_number, check_whole
-from addml.scoring.base import HIGH, MetricSpace, ViewScale
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
+from addml.scoring.scorer import HIGH, MetricSpace, ViewScale
 from addml.scoring.views import ROUNDING, Views, least, mean_of
 
 WINDOW_VIEWS = ("neighbours", "residual", "linear", "step")

@@ -26,13 +26,13 @@ from addml.io.source import Origin
 from addml.io.values import shaped, table_from_rows
 from addml.model import Model
 from addml.pipeline.batches import drift_of, features_of, reasons_for, scores_of, scoring_place
-from addml.pipeline.options import TABLE, Options
+from addml.pipeline.options import Options
 from addml.pipeline.ranking import highest
 from addml.pipeline.run import info, load_model
 from addml.pipeline.sources import check_columns, schema_of
 from addml.preprocessing.profile import ColumnProfile
 from addml.server import RefusedError
-from addml.text import did_you_mean
+from addml.text import TABLE, did_you_mean
 
 
 def _changed(folder: Path) -> tuple[int, ...]:

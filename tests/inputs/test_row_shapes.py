@@ -7,25 +7,25 @@ import pytest
 
 from addml import ADDML
 from addml.config import Config
-from addml.inputs import Form
+from addml.inputs import RowShape
 from addml.inputs.array import ImageVectorizer, as_images, check_varied
 from addml.preprocessing.scaling import Features
 
 
 def test_the_channel_of_every_number_of_a_flat_row():
-    assert Form("images", (2, 1, 3)).channel_of().tolist() == [0, 0, 0, 1, 1, 1]
-    assert Form("series", (3, 2)).channel_of().tolist() == [0, 1, 0, 1, 0, 1]
+    assert RowShape("images", (2, 1, 3)).channel_of().tolist() == [0, 0, 0, 1, 1, 1]
+    assert RowShape("series", (3, 2)).channel_of().tolist() == [0, 1, 0, 1, 0, 1]
 
 
 def test_a_form_as_plain_values_and_back():
-    form = Form("series", (3, 2))
-    assert Form.from_json(asdict(form)) == form
+    form = RowShape("series", (3, 2))
+    assert RowShape.from_json(asdict(form)) == form
 
 
 @pytest.mark.parametrize("document", [{"kind": "images", "shape": [3, 2]}, {"kind": "code", "shape": [3]}])
 def test_no_form(document):
     with pytest.raises(ValueError, match="rows of kind"):
-        Form.from_json(document | {"causal": True})
+        RowShape.from_json(document | {"causal": True})
 
 
 def test_channels_are_scaled_alike():
