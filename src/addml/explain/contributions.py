@@ -285,6 +285,8 @@ def _window_features(view: str, model: Model, x: np.ndarray, ready: Ready, locat
         assert isinstance(network, AutoencoderNetwork)
         x = x[:, None, None]
         return _length_parts((network.reconstructed(network.embed(x)[..., :-1]) - x)[:, :, 0])
+    if view == "shapes":
+        return np.ones_like(x)  # all of it comes from the only channel
     if view == "linear":
         away = x.astype(np.float64) - metric.mean
         return _length_parts((away - away @ metric.components.T @ metric.components)[:, None])

@@ -1,13 +1,15 @@
-"""The default scorer of series: nearest windows in a linear metric, reconstruction, and single steps."""
+"""The default scorer of series: nearest windows in learned metrics, reconstruction, and single steps."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, dots, evenly_spaced, namespace, row_product
+from addml.arrays import Array, column_sums, dots, evenly_spaced, index_like, namespace, row_product, zeros
 from addml.distances import Distance
 from addml.parameters import check_flag, check_number, check_whole
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
@@ -15,8 +17,8 @@ from addml.scoring.scorer import HIGH, MetricSpace, ViewScale
 from addml.scoring.views import ROUNDING, Views, least, mean_of
 
 WINDOW_VIEWS = ("neighbours", "residual", "linear", "step")
-ONE_CHANNEL = ("neighbours", "residual", "step")  # without `linear`: components leave mostly noise
-NEIGHBOURS = {"neighbours": 3, "step": 5}  # nearest references averaged by a view
+ONE_CHANNEL = ("neighbours", "residual", "shapes", "step")  # without `linear`: components leave mostly noise
+NEIGHBOURS = {"neighbours": 3, "shapes": 3, "step": 5}  # nearest references averaged by a view
 NUMBERS = 2**19  # in all references: each step of a stream is compared with all of them
 EXPLAINED = 0.99  # of the variance of windows: what the principal components explain
 COMPONENTS_A_WINDOW = 2 / 3  # per window without shared steps: more would overfit
@@ -58,20 +60,141 @@ class LinearMetric(NamedTuple):
         return away - _product(along * self.shrink, self.components, singly), left
 
 
+KERNELS, STRIDES, WIDTH = (7, 5, 3), (2, 2, 1), 32  # of the convolutions; the width is also that of the space
+INPUTS = (7, 5 * WIDTH, 3 * WIDTH, WIDTH)  # of an output: kernel times channels, then a linear layer
+KNEE = 5.0  # deviations beyond which values are compressed
+TRIPLETS, BATCH, RATE, MARGIN = 300, 128, 2e-3, 0.5  # training steps, windows in each, learning rate, margin
+SHIFT = 0.1  # of a window: how far its two crops may lie apart
+TINY = 1e-12
+
+
+class ShapeMetric:
+    """The metric of shapes: three convolutions over a window of one channel, averaged over time, then a linear layer.
+
+    A shift of the window hardly moves its embedding, a point on the unit sphere. Trained by triplets: two crops of a
+    window are to lie closer together than the first and the most distant window of the batch.
+    """
+
+    def __init__(self, weights: Array) -> None:
+        """Weights (P,): the matrix and the bias of each layer."""
+        self.weights, ends = weights, np.cumsum([(inputs + 1) * WIDTH for inputs in INPUTS])
+        layers = [
+            weights[end - (n + 1) * WIDTH : end].reshape(n + 1, WIDTH) for n, end in zip(INPUTS, ends, strict=True)
+        ]
+        self.layers = [(layer[:-1], layer[-1]) for layer in layers]
+
+    @classmethod
+    def fit(cls, draw: Callable[[int], np.ndarray], random: np.random.Generator) -> ShapeMetric:
+        """Train on windows (n, steps) that `draw(n)` takes at random."""
+        metric = cls.initial(draw(2 * BATCH), random)
+        mean = square = np.zeros_like(metric.weights)
+        for step in range(1, TRIPLETS + 1):
+            gradient = metric.gradient(*crops(draw(BATCH), random))
+            mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2  # Adam
+            rate = RATE * (1 + math.cos(math.pi * step / TRIPLETS)) / 2 / (1 - 0.9**step)
+            metric.weights -= np.float32(rate) * mean / (np.sqrt(square / np.float32(1 - 0.999**step)) + 1e-8)
+        return metric
+
+    @classmethod
+    def initial(cls, windows: np.ndarray, random: np.random.Generator) -> ShapeMetric:
+        """Random weights with which the convolutions of these windows have mean 0 and deviation 1."""
+        parts = [random.uniform(-1, 1, (n + 1) * WIDTH) / math.sqrt(n) for n in INPUTS]
+        metric, x = cls(np.concatenate(parts).astype(np.float32)), compressed(windows)
+        for (matrix, bias), kernel, stride in zip(metric.layers, KERNELS, STRIDES, strict=False):
+            patches = patches_of(x, kernel, stride)
+            matrix /= (patches @ matrix).std(axis=(0, 1)) + TINY
+            bias[:] = -(patches @ matrix).mean(axis=(0, 1))
+            x = (patches @ matrix + bias).clip(0)
+        return metric
+
+    def embed(self, windows: Array) -> Array:
+        """Embeddings (b, WIDTH) of windows (b, steps); each has products of its own, for equal bits in any batch."""
+        return self._forward(windows)[0][:, 0]
+
+    def gradient(self, anchors: np.ndarray, shifted: np.ndarray) -> np.ndarray:
+        """The gradient (P,) of the mean hinge loss of the triplets of these crops (b, steps)."""
+        z, layers, mean, length = self._forward(np.concatenate([anchors, shifted]))
+        anchor, near = z[: len(anchors), 0], z[len(anchors) :, 0]
+        farthest = (anchor @ anchor.T).argmin(axis=1)
+        far = anchor[farthest]
+        hinge = ((anchor - near) ** 2).sum(axis=1) - ((anchor - far) ** 2).sum(axis=1) + MARGIN
+        factor = ((hinge > 0) * 2 / len(anchors)).astype(z.dtype)[:, None]
+        grad = np.concatenate([factor * (far - near), factor * (near - anchor)])
+        np.add.at(grad, farthest, factor * (anchor - far))
+        grad = (grad[:, None] - dots(grad[:, None], z)[..., None] * z) / length  # through the normalisation
+        parts = [grad.sum(axis=(0, 1)), mean[:, 0].T @ grad[:, 0]]
+        grad = grad @ self.layers[-1][0].T / layers[-1][1].shape[1]  # the same for all positions
+        for layer in reversed(range(len(KERNELS))):
+            patches, y = layers[layer]
+            grad = grad * (y > 0)
+            parts += [grad.sum(axis=(0, 1)), np.tensordot(patches, grad, ((0, 1), (0, 1)))]
+            if layer:
+                steps = layers[layer - 1][1].shape[1]
+                grad = _from_patches(grad @ self.layers[layer][0].T, KERNELS[layer], STRIDES[layer], steps)
+        return np.concatenate([part.ravel() for part in reversed(parts)])
+
+    def _forward(self, windows: Array) -> tuple[Array, list[tuple[Array, Array]], Array, Array]:
+        """Embeddings (b, 1, WIDTH); the patches and the output of every convolution, the mean output, and lengths."""
+        x, outputs = compressed(windows), []
+        for (matrix, bias), kernel, stride in zip(self.layers, KERNELS, STRIDES, strict=False):
+            patches = patches_of(x, kernel, stride)
+            x = (patches @ matrix + bias).clip(0)
+            outputs.append((patches, x))
+        mean = column_sums(x) / x.shape[1]
+        z = mean @ self.layers[-1][0] + self.layers[-1][1]
+        length = namespace(z).sqrt(dots(z, z))[..., None] + TINY
+        return z / length, outputs, mean, length
+
+
+def compressed(windows: Array) -> Array:
+    """Windows (b, steps) as the input (b, steps, 1) of the first convolution."""
+    xp = namespace(windows)
+    return (xp.sign(windows) * KNEE * xp.log1p(abs(windows) / KNEE))[..., None]
+
+
+def crops(windows: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Two crops of each window (b, steps), at different places."""
+    most = max(1, int(SHIFT * windows.shape[1]))
+    first = random.integers(most + 1, size=len(windows))
+    second = (first + random.integers(1, most + 1, size=len(windows))) % (most + 1)
+    steps = np.arange(windows.shape[1] - most)
+    own = np.arange(len(windows))[:, None]
+    return windows[own, first[:, None] + steps], windows[own, second[:, None] + steps]
+
+
+def patches_of(x: Array, kernel: int, stride: int) -> Array:
+    """The `kernel` steps around every `stride`-th step of x (b, steps, c), zeros beyond its ends: (b, n, kernel c)."""
+    padded = zeros((len(x), x.shape[1] + kernel - 1, x.shape[2]), x)
+    padded[:, kernel // 2 : kernel // 2 + x.shape[1]] = x
+    steps = np.arange(0, x.shape[1], stride)[:, None] + np.arange(kernel)
+    return padded[:, index_like(steps, x)].reshape(len(x), len(steps), -1)
+
+
+def _from_patches(grad: np.ndarray, kernel: int, stride: int, steps: int) -> np.ndarray:
+    """The gradient of x (b, steps, c) from that of `patches_of` (b, n, kernel c)."""
+    grad = grad.reshape(*grad.shape[:2], kernel, -1)
+    padded = np.zeros((len(grad), steps + kernel - 1, grad.shape[-1]), grad.dtype)
+    for k in range(kernel):
+        padded[:, k : k + (grad.shape[1] - 1) * stride + 1 : stride] += grad[:, :, k]
+    return padded[:, kernel // 2 : kernel // 2 + steps]
+
+
 class WindowDistances(NamedTuple):
     """Distances of windows to the references."""
 
     self_matches: SelfMatches
     neighbours: Array  # (b,) the view
     linear: Array  # (b,) the view
+    shapes: Array | None  # (b,) the view, of a single channel
     distances: Array  # (b, R) between last steps, along the channels
     step: Array  # (b,) the view
 
 
 @dataclass(repr=False)
 class WindowViews(Views):
-    """Four views of a window: the mean distance to its nearest references in a linear metric, the errors of an
-    autoencoder and of principal components, and the distance of the last step along the channels.
+    """Views of a window: the mean distance to its nearest references in a linear metric, the errors of an autoencoder
+    and of principal components, and the distance of the last step along the channels. A single channel has a metric of
+    shapes instead of components.
     """
 
     references: int = 2048
@@ -107,16 +230,27 @@ class WindowViews(Views):
         learned = evenly_spaced(some, WINDOWS if width <= LARGEST_MATRIX else LARGEST_MATRIX)
         apart = int((np.ptp(some) + 1) * space.column_weight.sum() / width)  # windows without shared steps
         metric = LinearMetric.fit(space.prepared(learned), max(1, int(apart * COMPONENTS_A_WINDOW)))
-        return {"rows": rows, "column_weight": space.column_weight, **metric._asdict()}
+        arrays = {"rows": rows, "column_weight": space.column_weight, **metric._asdict()}
+        if "shapes" not in self.views:
+            return arrays
+        kept = np.unique(np.concatenate(space.kept))  # by distillation
+
+        def draw(count: int) -> np.ndarray:
+            return space.prepared(np.sort(space.random.choice(kept, count)))
+
+        return arrays | {"shapes": ShapeMetric.fit(draw, space.random).weights}
 
     def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
         rows, metric = arrays["rows"], LinearMetric(*(arrays[name] for name in LinearMetric._fields))
+        shapes = ShapeMetric(arrays["shapes"]) if "shapes" in self.views else None
         return {
             **arrays,
             "metric": metric,
             "keys": reference_keys(rows),
             "columns": ColumnReferences.of(rows, arrays["column_weight"]),
             "neighbours": Nearest.of(metric.mapped(rows, singly=False)[0]),
+            "shapes": shapes,
+            "alike": None if shapes is None else Nearest.of(shapes.embed(rows)),
         }
 
     def locate(  # type: ignore[override]
@@ -131,7 +265,10 @@ class WindowViews(Views):
         if missing > 0 and isinstance(x, np.ndarray) and not self.singly:
             padded = np.pad(x, ((0, missing), (0, 0)))  # products of one shape give a row the same bits
         mapped, left = ready["metric"].mapped(padded, singly=self.singly)
-        return WindowDistances(matches, self._nearest(mapped, len(x), ready, matches), left[: len(x)], distances, step)
+        near, alike = self._nearest(mapped, len(x), ready["neighbours"], matches), None
+        if ready["shapes"] is not None:
+            alike = self._nearest(ready["shapes"].embed(padded), len(x), ready["alike"], matches)
+        return WindowDistances(matches, near, left[: len(x)], alike, distances, step)
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
         rows = len(located.step)
@@ -139,12 +276,12 @@ class WindowViews(Views):
         scores = {**located._asdict(), "residual": residual}
         return namespace(z).stack([scores[view] for view in self.views])
 
-    def _nearest(self, x: Array, rows: int, ready: dict[str, Any], matches: SelfMatches) -> Array:
-        """The mean distance of the first `rows` of x (b, d), in the metric's space, to their nearest references."""
-        apart = ready["neighbours"].squares(x, singly=self.singly)[:rows]
+    def _nearest(self, x: Array, rows: int, references: Nearest, matches: SelfMatches) -> Array:
+        """The mean distance of the first `rows` of x (b, d), in a metric's space, to their nearest references."""
+        apart = references.squares(x, singly=self.singly)[:rows]
         if len(matches[0]):
             apart[matches] = np.inf
-        own = x[:rows] - ready["neighbours"].origin
+        own = x[:rows] - references.origin
         squares, xp = dots(own, own)[:, None], namespace(x)
         squared = least(apart, count(apart, "neighbours")) + squares
         return mean_of(xp.sqrt(xp.where(squared > ROUNDING * squares, squared, 0 * squares)))
