@@ -2,11 +2,22 @@
 
 import numpy as np
 import pytest
+import torch
 from scipy.spatial.distance import cdist
 from sklearn.decomposition import PCA
 
 from addml import ADDML, Autoencoder, Window
-from addml.scoring.windows import WINDOW_VIEWS, WindowViews
+from addml.scoring.windows import (
+    KERNELS,
+    MARGIN,
+    STRIDES,
+    WIDTH,
+    WINDOW_VIEWS,
+    ShapeMetric,
+    WindowViews,
+    compressed,
+    crops,
+)
 
 STEPS, CHANNELS, WINDOW = 300, 2, 8
 
@@ -76,7 +87,7 @@ def test_the_scale_of_a_lone_value_is_that_of_rare_ones():
     one = ADDML(window=Window(WINDOW), epochs=1, members=1, random_state=0).fit(waves(channels=1)).model_
     scores = one.member_scores(one.vectorizer.read(waves(channels=1)), "cpu", 1, learned=True)
     median = np.median(scores, axis=1)
-    high = [np.quantile(own, share) for own, share in zip(scores, (0.9, 0.9, 0.999), strict=True)]
+    high = [np.quantile(own, share) for own, share in zip(scores, (0.9, 0.9, 0.9, 0.999), strict=True)]
     np.testing.assert_allclose(one.scale.unit[:, 0], high - median, rtol=1e-6)
 
 
@@ -102,3 +113,62 @@ def test_parameters_are_checked():
     ):
         with pytest.raises(ValueError, match=message):
             WindowViews(**settings).check()
+
+
+def embedded_by_torch(weights, windows):
+    """The embeddings of a shape metric by torch's own convolutions."""
+    layers = ShapeMetric(weights).layers
+    x = torch.as_tensor(compressed(windows)[..., 0])[:, None]
+    for (matrix, bias), kernel, stride in zip(layers, KERNELS, STRIDES, strict=False):
+        matrix = torch.as_tensor(matrix).reshape(kernel, -1, WIDTH).permute(2, 1, 0)
+        x = torch.nn.functional.conv1d(x, matrix, torch.as_tensor(bias), stride=stride, padding=kernel // 2).relu()
+    matrix, bias = map(torch.as_tensor, layers[-1])
+    return torch.nn.functional.normalize(x.mean(-1) @ matrix + bias, dim=1)
+
+
+@pytest.mark.parametrize("steps", [4, 31, 100])
+def test_the_shape_metric_is_that_of_torch(steps):
+    random = np.random.default_rng(0)
+    windows = 3 * random.normal(size=(20, steps))
+    metric = ShapeMetric(ShapeMetric.initial(windows, random).weights.astype(float))
+    np.testing.assert_allclose(metric.embed(windows), embedded_by_torch(metric.weights, windows), atol=1e-12)
+    anchors, shifted = crops(windows, random)
+    weights = torch.tensor(metric.weights, requires_grad=True)
+    anchor, near = embedded_by_torch(weights, anchors), embedded_by_torch(weights, shifted)
+    farthest = (torch.cdist(anchor, anchor) ** 2).max(dim=1).values
+    (((anchor - near) ** 2).sum(dim=1) - farthest + MARGIN).relu().mean().backward()
+    np.testing.assert_allclose(metric.gradient(anchors, shifted), weights.grad, atol=1e-12)
+
+
+def test_crops_are_parts_of_a_window_at_different_places():
+    windows = np.arange(50) * 100.0 + np.arange(20)[:, None] * 1e6
+    first, second = crops(windows, np.random.default_rng(0))
+    assert first.shape == second.shape == (20, 45)
+    for crop in (first, second):
+        assert (np.diff(crop) == 100).all()
+        assert (crop[:, 0] // 1e6 == np.arange(20)).all()
+    assert (first[:, 0] != second[:, 0]).all()
+
+
+def test_shapes_are_the_nearest_references_in_their_metric():
+    one = ADDML(window=Window(WINDOW, causal=True), epochs=1, members=1, random_state=0).fit(waves(channels=1)).model_
+    X = waves(100, seed=1, channels=1)
+    found = one.member_scores(one.vectorizer.read(X), "cpu", 1)[2, WINDOW - 1 :]
+    windows, references = flat_windows(one, X)[0], one.scorer_arrays["rows"]
+    z, near = (embedded_by_torch(one.scorer_arrays["shapes"].astype(float), part) for part in (windows, references))
+    np.testing.assert_allclose(found, nearest_mean(cdist(z, near.double()), 3), rtol=1e-3, atol=1e-4)
+
+
+def test_a_shape_that_comes_late_is_no_anomaly_but_another_shape_is():
+    """A pulse every 40 steps, up to 8 steps late; once it is twice as long."""
+    random = np.random.default_rng(0)
+    X = 0.02 * random.standard_normal((4000, 1))
+    for start in range(20, 3960, 40):
+        late = int(random.integers(9))
+        X[start + late : start + late + 6] += 1
+    long = 3020
+    X[long : long + 14] = 1
+    detector = ADDML(window=40, random_state=0).fit(X[:2800])
+    shapes = detector.model_.member_scores(detector.model_.vectorizer.read(X[2800:]), "cpu", 1)[2]
+    assert abs(int(shapes.argmax()) + 2800 - long) < 40
+    assert shapes.max() > 2 * np.quantile(np.delete(shapes, np.s_[150:300]), 0.99)

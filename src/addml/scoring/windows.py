@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
-from addml.arrays import Array, column_sums, dots, evenly_spaced, index_like, namespace, row_product, zeros
+from addml.arrays import Array, column_sums, dots, evenly_spaced, namespace, row_product, zeros
 from addml.distances import Distance
 from addml.parameters import check_flag, check_number, check_whole
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
@@ -126,11 +127,12 @@ class ShapeMetric:
         grad = grad @ self.layers[-1][0].T / layers[-1][1].shape[1]  # the same for all positions
         for layer in reversed(range(len(KERNELS))):
             patches, y = layers[layer]
-            grad = grad * (y > 0)
-            parts += [grad.sum(axis=(0, 1)), np.tensordot(patches, grad, ((0, 1), (0, 1)))]
+            grad = (grad * (y > 0)).reshape(-1, WIDTH)
+            parts += [grad.sum(axis=0), patches.reshape(len(grad), -1).T @ grad]
             if layer:
                 steps = layers[layer - 1][1].shape[1]
-                grad = _from_patches(grad @ self.layers[layer][0].T, KERNELS[layer], STRIDES[layer], steps)
+                grad = (grad @ self.layers[layer][0].T).reshape(patches.shape)
+                grad = _from_patches(grad, KERNELS[layer], STRIDES[layer], steps)
         return np.concatenate([part.ravel() for part in reversed(parts)])
 
     def _forward(self, windows: Array) -> tuple[Array, list[tuple[Array, Array]], Array, Array]:
@@ -138,7 +140,9 @@ class ShapeMetric:
         x, outputs = compressed(windows), []
         for (matrix, bias), kernel, stride in zip(self.layers, KERNELS, STRIDES, strict=False):
             patches = patches_of(x, kernel, stride)
-            x = (patches @ matrix + bias).clip(0)
+            x = patches @ matrix
+            x += bias
+            x = x.clip(0)
             outputs.append((patches, x))
         mean = column_sums(x) / x.shape[1]
         z = mean @ self.layers[-1][0] + self.layers[-1][1]
@@ -166,8 +170,10 @@ def patches_of(x: Array, kernel: int, stride: int) -> Array:
     """The `kernel` steps around every `stride`-th step of x (b, steps, c), zeros beyond its ends: (b, n, kernel c)."""
     padded = zeros((len(x), x.shape[1] + kernel - 1, x.shape[2]), x)
     padded[:, kernel // 2 : kernel // 2 + x.shape[1]] = x
-    steps = np.arange(0, x.shape[1], stride)[:, None] + np.arange(kernel)
-    return padded[:, index_like(steps, x)].reshape(len(x), len(steps), -1)
+    flat, size, step = padded.reshape(len(x), -1), kernel * x.shape[2], stride * x.shape[2]
+    if not isinstance(x, np.ndarray):
+        return flat.unfold(1, size, step)
+    return np.ascontiguousarray(sliding_window_view(flat, size, axis=1)[:, ::step])
 
 
 def _from_patches(grad: np.ndarray, kernel: int, stride: int, steps: int) -> np.ndarray:
