@@ -182,13 +182,11 @@ def _parse_dates(column: pa.Array, day_first: bool) -> tuple[pa.Array | None, st
     """The dates of a text column and their format; None if a cell is not a date or has a time zone."""
     distinct = column.drop_null().value_counts()
     values, counts = distinct.field("values"), np.asarray(distinct.field("counts"))
-    detected = arrow.date_format(values, counts, day_first) if len(values) else None
-    if detected is None or detected.share < 1 or detected.form not in DATE_NAMES:
+    found = arrow.date_format(values, counts, day_first) if len(values) else None
+    if found is None or found.share < 1 or found.form not in DATE_NAMES or arrow.date_zone(values, found.form):
         return None, None
-    if arrow.date_zone(values, detected.form):
-        return None, None
-    days = arrow.parse_dates(column, detected.form, None)
-    return _timestamps(days), DATE_NAMES[detected.form] + (" (a guess)" if detected.is_guess else "")
+    days = arrow.parse_dates(column, found.form, None)
+    return _timestamps(days), DATE_NAMES[found.form] + (" (a guess)" if found.is_guess else "")
 
 
 def _timestamps(days: np.ndarray) -> pa.Array:

@@ -236,15 +236,12 @@ def _possible_formats(text: str, delimiter: str | None) -> list[CsvFormat]:
 
 
 def _score(rows: list[list[str]], bare: list[list[str]], delimiter: str) -> tuple[bool, float]:
-    """How well a format fits: whether the first row is as wide as most rows, then how uniform the rows are.
-
-    Unquoted cells that contain another delimiter lower the score; in `bare` rows, quoted cells are empty.
-    """
+    """How well a format fits: whether the first row is as wide as most rows, then how uniform the rows are."""
     width, agreeing = _table_width(rows[table_start(rows) :], delimiter)
     if width < 2:
         return False, 0.0
     others = [mark for mark in DELIMITERS if mark not in (delimiter, ",")]
-    cells = [cell for row in bare for cell in row]
+    cells = [cell for row in bare for cell in row]  # quoted ones are empty: they may contain any delimiter
     n_suspicious = sum(any(mark in cell for mark in others) for cell in cells)
     return len(rows[0]) == width, agreeing / len(rows) * (1 - n_suspicious / len(cells))
 

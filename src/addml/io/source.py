@@ -146,11 +146,8 @@ class Origin:
 
 
 def find_origin(source: str | os.PathLike[str], part: str | None = None) -> Origin:
-    """Locate `source`; `part` selects a file in a zip archive.
-
-    An Origin is returned unchanged, so uploads are never decompressed.
-    """
-    if isinstance(source, Origin):
+    """Locate `source`; `part` selects a file in a zip archive."""
+    if isinstance(source, Origin):  # an upload, which is never decompressed
         return source
     origin = _locate(os.fspath(source))
     if origin.is_folder:
@@ -330,10 +327,7 @@ CONTROL_SHARE = 0.01  # random bytes have about ten times as many
 
 
 def decode(raw: bytes, name: str, encoding: str | None = None) -> tuple[str, str, str]:
-    """The text of a file's first bytes, its encoding (detected if None), and the encoding's display name.
-
-    `raw` may end in the middle of a character.
-    """
+    """The text of a file's first bytes, which may end inside a character; its encoding (detected if None) and label."""
     encoding, label = _detect_encoding(raw, name) if encoding is None else (encoding, f"{encoding}, as given")
     try:
         b"x".decode(encoding, "ignore")  # raises LookupError for codecs that are not text encodings, such as zip
@@ -370,10 +364,7 @@ def _detect_encoding(raw: bytes, name: str) -> tuple[str, str]:
 
 
 def _legacy_encoding(raw: bytes) -> str | None:
-    """An encoding that fits better than Windows-1252, or None.
-
-    Non-ASCII letters stand alone in Western and Central European words and side by side in other scripts.
-    """
+    """An encoding that fits better than Windows-1252, or None."""
     from charset_normalizer import from_bytes
 
     lines = b"\n".join(dict.fromkeys(line for line in raw.splitlines() if not line.isascii()))
@@ -382,7 +373,7 @@ def _legacy_encoding(raw: bytes) -> str | None:
         return "cp1250"
     if sum(map(len, runs)) < MIN_NON_ASCII:
         return None
-    is_latin = 2 * sum(len(run) == 1 for run in runs) > len(runs)
+    is_latin = 2 * sum(len(run) == 1 for run in runs) > len(runs)  # in other scripts, most have non-ASCII neighbours
     text = b"\n".join(lines.split(b"\n")[:NON_ASCII_LINES])
     # One chunk: smaller ones may end inside a character.
     matches = from_bytes(text, 1, len(text), cp_isolation=[*LATIN] if is_latin else [*LATIN, *OTHER_SCRIPTS])

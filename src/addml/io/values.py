@@ -83,11 +83,7 @@ def shaped(table: pa.Table, columns: Sequence[str] | None, source: str) -> tuple
 
 
 def conformed(
-    batches: Iterable[pa.RecordBatch],
-    columns: Sequence[str] | None,
-    schema: pa.Schema | None,
-    rows: int,
-    source: str,
+    batches: Iterable[pa.RecordBatch], columns: Sequence[str] | None, schema: pa.Schema | None, rows: int, source: str
 ) -> Iterator[pa.RecordBatch]:
     """The batches after `shaped`, cast to `schema`, with at most `rows` rows each."""
     rows_before = 0
@@ -184,15 +180,15 @@ def has_header(rows: Rows) -> bool:
 
 
 def _votes(rows: Rows) -> int:
-    """How many columns are named by the first row, minus those whose first cell is like the others."""
-    columns = [filled_cells(cells) for cells in zip(*rows[1:], strict=True)]
-    return sum(map(_vote, [cell.strip() for cell in rows[0]], columns))
-
-
-def _vote(name: str, cells: list[str]) -> int:
-    if cells and sum(map(is_typed, cells)) >= TYPED_SHARE * len(cells):
-        return -1 if is_typed(name) else int(name not in MISSING)
-    return -1 if name in cells else 0
+    """The number of columns that the first row names, minus those in which it is like the other rows."""
+    votes = 0
+    for first, *others in zip(*rows, strict=True):
+        name, cells = first.strip(), filled_cells(others)
+        if cells and sum(map(is_typed, cells)) >= TYPED_SHARE * len(cells):
+            votes += -1 if is_typed(name) else int(name not in MISSING)
+        elif name in cells:
+            votes -= 1
+    return votes
 
 
 def _counts_up(names: list[str]) -> bool:

@@ -25,7 +25,7 @@ FEW = 20  # levels with a one-hot column each
 FREQUENT = 0.001  # share of the rows, and at least two rows; rarer levels share one column
 MOST_LEVELS = 10_000  # remembered; rarer levels count as unseen
 HASHED = 8  # hash columns if there are too many levels for one-hot columns
-UNSEEN_AT_LEAST = 3.0  # deviations; however few the training rows, unless new values are common
+UNSEEN_AT_LEAST = 3.0  # deviations by which an unseen level stands out, unless new levels are common
 GAP = "(gap)"
 
 
@@ -53,16 +53,13 @@ class CategoryColumn(Column):
 
     @property
     def specs(self) -> list[tuple[str, float, float]]:
-        """One for each frequent level and one for the others, or hash columns for many levels; then the rarity.
-
-        The commonest level is the typical one.
-        """
+        """One for each frequent level and one for the others, or hash columns for many levels; then the rarity."""
         if self._one_hot is None:
             names, scale = [f"{self.name} (hash {position})" for position in range(HASHED)], HALF * math.sqrt(HASHED)
         else:
             levels = [*self.levels, GAP]
             names, scale = [f"{self.name}={levels[code]}" for code in self._one_hot] + [f"{self.name} (other)"], HALF
-        typical = self.table[int(np.argmax(self._code_counts[: self.unseen]))].tolist()
+        typical = self.table[int(np.argmax(self._code_counts[: self.unseen]))].tolist()  # the commonest level
         return list(zip([*names, f"{self.name} (rarity)"], [scale] * len(names) + [1.0], typical, strict=True))
 
     @cached_property

@@ -247,11 +247,8 @@ TOLERANCE = 1e-9  # rounding of the copy, as a share of a column's range
 
 
 def _fingerprint(values: np.ndarray) -> float:
-    """A fingerprint of numbers that does not change when they are scaled or shifted.
-
-    It comes from a few rows, the same for all columns of a table, or from all rows if these have a single value.
-    """
-    if len(values) > FINGERPRINT_ROWS:
+    """A fingerprint of numbers that does not change when they are scaled or shifted."""
+    if len(values) > FINGERPRINT_ROWS:  # of the same rows in all columns, or of all rows if these have one value
         sample = values[np.random.default_rng(0).integers(0, len(values), FINGERPRINT_ROWS)]
         values = values if (sample == sample[0]).all() else sample
     present = ~np.isnan(values)

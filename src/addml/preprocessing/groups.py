@@ -123,10 +123,7 @@ class Groups:
         return np.append(np.where(self.own > 0, self.rows / (self.rows + OWN_HALF), 0.0), 0.0)
 
     def with_scores(self, scores: np.ndarray, codes: np.ndarray, *, compressed: bool) -> Groups:
-        """The groups with divisors, which bring the 90 % quantile of their training scores to that of the whole.
-
-        Divisors are shrunk in the same way as spreads.
-        """
+        """The groups with divisors, shrunk like spreads, that bring a high quantile of their scores to that of all."""
         plain = _plain(scores, compressed)
         of_whole = np.quantile(plain, STRANGE_QUANTILE)
         if of_whole <= 0:

@@ -150,10 +150,7 @@ def rarity(share: np.ndarray | float) -> np.ndarray:
 
 
 def flag_distance(share: np.ndarray | float) -> np.ndarray:
-    """The distance between a missing value and any other, in deviations, if this share of the rows is missing.
-
-    It equals the distance between false and true, and is larger if gaps are rare.
-    """
+    """Deviations between a missing value and others: as between false and true, more if the share of gaps is small."""
     return np.asarray(np.maximum(math.sqrt(2) / HALF, rarity(share)))
 
 

@@ -66,10 +66,7 @@ class Features:
         return replace(self, scale=np.where(chosen, scale, self.scale), bent_mean=bent_mean, bent_scale=bent_scale)
 
     def refined(self, mean: np.ndarray, deviation: np.ndarray, gaps: np.ndarray) -> Features:
-        """The features, standardised again by their means and deviations over all rows.
-
-        `gaps` are the shares of gaps over all rows, in the columns that have any.
-        """
+        """The features standardised again by their means, deviations and, in columns with gaps, shares of gaps."""
         columns = len(self.median)
         varies = (deviation > ROUNDING) & (np.arange(self.width) < columns)
         shift, factor = np.where(varies, mean, 0.0), np.where(varies, deviation, 1.0)
