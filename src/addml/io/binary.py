@@ -24,7 +24,7 @@ PARTIAL = "columns that some files do not have, read as missing values there"
 
 
 def read_parquet(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
-    """A Parquet file, or those of a folder as one table; subfolders named year=2024 become columns."""
+    """The table of a Parquet file, or of all files in a folder; subfolders named year=2024 become columns."""
     with reading(origin.name):
         if origin.is_folder:
             files, notes = folder_dataset(origin)
@@ -55,7 +55,7 @@ def read_arrow(origin: Origin, is_stream: bool = False) -> tuple[pa.Table, list[
 
 
 def folder_dataset(origin: Origin, files: list[str] | None = None) -> tuple[dataset.Dataset, list[str]]:
-    """The folder, or some of its files, with a schema of all columns."""
+    """The dataset of a folder, or of some of its files, with the columns of all files."""
     from pyarrow import dataset  # takes half a second to import, so not for single files
 
     files = files or parquet_files(origin)
@@ -80,7 +80,7 @@ def folder_dataset(origin: Origin, files: list[str] | None = None) -> tuple[data
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether this is a folder, or a file named like Parquet."""
+    """Whether this is a folder, or a file with the extension of Parquet."""
     return path.is_dir() or path.suffix.lower() in PARQUET_NAMES
 
 

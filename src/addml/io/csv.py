@@ -24,7 +24,7 @@ from addml.text import counted, listed, shortened
 
 STREAM_BLOCK_BYTES = 1 << 22
 UTF8 = ("utf-8", "utf-8-sig")
-NEXT_ENCODING = {"utf-8": "cp1252", "utf-8-sig": "cp1252", "cp1252": "latin-1"}  # the last takes any byte
+NEXT_ENCODING = {"utf-8": "cp1252", "utf-8-sig": "cp1252", "cp1252": "latin-1"}  # Latin-1 accepts any byte
 NOT_TEXT = ("int64", "double", "null")  # types that Arrow gives to columns without text
 DATE_NAMES = {"iso": "year first", DAY_FIRST: DAY_FIRST, MONTH_FIRST: MONTH_FIRST}
 
@@ -32,7 +32,7 @@ DATE_NAMES = {"iso": "year first", DAY_FIRST: DAY_FIRST, MONTH_FIRST: MONTH_FIRS
 def read_csv_table(
     origin: Origin, dialect: Dialect, notes: list[str], columns: Sequence[str] | None
 ) -> tuple[pa.Table, list[str]]:
-    """The table, and `notes` with further notes that need all rows."""
+    """The table, and the notes, extended by those that need all rows."""
     dialect = replace(dialect, columns=check_columns(columns, dialect.names, origin.name))
     while True:
         try:
@@ -118,7 +118,7 @@ def _options(dialect: Dialect) -> tuple[Any, ...]:
 
 
 def _column_types(dialect: Dialect) -> dict[str, pa.DataType]:
-    """Times are read as text: Arrow parses only ISO 8601, and not where only some rows have a time zone."""
+    """The types to read. Times are text at first: Arrow parses only ISO 8601, with a time zone in all rows or none."""
     raw = (*dialect.numbers, *dialect.dates, *dialect.loose)
     if dialect.schema is None:
         return dict.fromkeys((*dialect.texts, *raw), pa.string())

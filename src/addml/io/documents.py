@@ -37,7 +37,7 @@ DEEPEST = 3  # levels of a document that are searched for rows
 
 
 def read_json(origin: Origin, encoding: str | None) -> tuple[pa.Table, list[str]]:
-    """The table of a JSON file: one object a line, or one document with a list of rows."""
+    """The table of a JSON file: one object per line, or one document with a list of rows."""
     _, encoding, label = decode(origin.head(SAMPLE_BYTES), origin.name, encoding)
     encoding = "utf-8-sig" if encoding == "utf-8" else encoding
     try:
@@ -127,7 +127,7 @@ def _table(items: Sequence[dict[str, Any]]) -> tuple[pa.Table, list[str]]:
 
 
 def _table_of_lines(origin: Origin, encoding: str) -> tuple[pa.Table, list[str]]:
-    """The table of one JSON object a line; keys with values of several types become text."""
+    """The table of one JSON object per line; keys with values of several types become text."""
     block_size = BLOCK_BYTES
     while True:
         try:
@@ -151,7 +151,7 @@ def _parse_lines(origin: Origin, encoding: str) -> Iterator[dict[str, Any]]:
             try:
                 item = json.loads(line)
             except json.JSONDecodeError as error:
-                problem = f"is not a whole JSON object: {error.msg}: {excerpt}. Write one object a line."
+                problem = f"is not a whole JSON object: {error.msg}: {excerpt}. Write one object per line."
                 raise ReadError(f"{location}: {problem}") from error
             if not isinstance(item, dict):
                 raise ReadError(f"{location}: is not a JSON object {{...}}: {excerpt}.")

@@ -1,4 +1,4 @@
-"""Images of a folder, a zip archive or one file as one array (n, channels, height, width)."""
+"""Images from a folder, a zip archive or a single file as one array (n, channels, height, width)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Pictures:
     images: np.ndarray  # (n, channels, height, width), uint8, or float32 if some file has more than 8 bits
     notes: tuple[str, ...]
     sizes: tuple[tuple[int, int], ...] = ()  # height and width of each original image
-    folder: Path | None = None  # None for an archive or one file
+    folder: Path | None = None  # None for an archive or a single file
 
 
 class Head(NamedTuple):

@@ -1,4 +1,4 @@
-"""The bytes of a table, from files, archives, the web and object stores; and the encoding of text."""
+"""The bytes of a table, from files, archives, the web and object stores, and the encoding of text."""
 
 from __future__ import annotations
 
@@ -320,7 +320,7 @@ OTHER_SCRIPTS = ("cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "shift_jis", 
 POLISH = re.compile(rb"[A-Za-z][\xa3\xa5\xaf\xb3\xb9\xbf][a-z][\x00-\x7f]")  # letters in cp1250, symbols in cp1252
 MIN_NON_ASCII = 12  # bytes; with fewer, the guess is Windows-1252
 NON_ASCII_LINES = 200  # passed to charset-normalizer
-SAME_CHAOS = 0.02  # smaller differences of charset-normalizer's measure are a tie
+SAME_CHAOS = 0.02  # smaller differences of charset-normalizer's `chaos` are a tie
 NOT_WESTERN = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # undefined in Windows-1252
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 CONTROL_SHARE = 0.01  # random bytes have about ten times as many

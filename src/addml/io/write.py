@@ -83,16 +83,15 @@ def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[Tab
 
 
 def table_format(target: Path) -> tuple[str, str | None]:
-    """The format and the compression that the file name asks for."""
-    suffix = target.suffix.lower()
-    compression = COMPRESSION_NAMES.get(suffix)
-    if compression:
-        suffix = Path(target.stem).suffix.lower()
-    if suffix not in OUTPUT_FORMATS and not is_special(target):
+    """The format and the compression that the file name stands for."""
+    compression = COMPRESSION_NAMES.get(target.suffix.lower())
+    suffix = (Path(target.stem) if compression else target).suffix.lower()
+    kind = OUTPUT_FORMATS.get(suffix)
+    if kind is None and not is_special(target):
         raise WriteError(f"{target}: the name must end in {', '.join(OUTPUT_FORMATS)} (or .csv.gz, .csv.zst).")
-    if OUTPUT_FORMATS.get(suffix) in ("parquet", "excel") and compression:
+    if kind in ("parquet", "excel") and compression:
         raise WriteError(f"{target}: a {suffix} file is already compressed. Leave out {target.suffix}.")
-    return OUTPUT_FORMATS.get(suffix, "csv"), compression
+    return kind or "csv", compression
 
 
 def _resolve(path: Path) -> Path:
@@ -182,7 +181,7 @@ def _parquet(stream: pa.NativeFile, schema: pa.Schema, target: Path, changes: Co
 
 
 def _json(stream: pa.NativeFile, schema: pa.Schema, target: Path, changes: Counter[str]) -> Writer:
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     def add(table: pa.Table) -> None:
         for index, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
@@ -264,10 +263,7 @@ def _excel_value(value: Any) -> Any:
 
 
 def stored(pieces: Iterable[pa.Table], address: str, table: str) -> Iterator[pa.Table]:
-    """Yield the pieces and write each to the database, all in one transaction: a failure changes nothing.
-
-    An existing table must have these columns; its rows are replaced, while its indexes, grants and views stay.
-    """
+    """Yield the pieces and write each to the database, all in one transaction: a failure changes nothing."""
     remaining = iter(pieces)
     first = next(remaining)
     check_target(address, table, first.schema.names)
@@ -280,7 +276,7 @@ def stored(pieces: Iterable[pa.Table], address: str, table: str) -> Iterator[pa.
     problem = f"{without_password(address)}: the table {table!r} cannot be written"
     with disposed(engine, WriteError, problem), engine.begin() as connection:
         target.create(connection, checkfirst=True)
-        connection.execute(target.delete())
+        connection.execute(target.delete())  # not dropped, so that its indexes, grants and views stay
         for piece in chain([first], remaining):
             rows = [{name: _sql_value(value) for name, value in row.items()} for row in piece.to_pylist()]
             connection.execute(target.insert(), rows)

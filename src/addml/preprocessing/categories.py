@@ -25,7 +25,7 @@ FEW = 20  # levels with a one-hot column each
 FREQUENT = 0.001  # share of the rows, and at least two rows; rarer levels share one column
 MOST_LEVELS = 10_000  # remembered; rarer levels count as unseen
 HASHED = 8  # hash columns if there are too many levels for one-hot columns
-UNSEEN_AT_LEAST = 3.0  # deviations by which an unseen level stands out, unless new levels are common
+UNSEEN_AT_LEAST = 3.0  # deviations by which an unseen level stands out at least, unless new levels are common
 GAP = "(gap)"
 
 
@@ -92,7 +92,7 @@ class CategoryColumn(Column):
 
     @cached_property
     def _rarities(self) -> np.ndarray:
-        """How far each code stands out by its rarity."""
+        """How far each code stands out for its rarity."""
         counts, forgotten = self._code_counts[: self.unseen], self._code_counts[self.unseen]
         ascending = np.sort(counts)
         at_least_as_rare = np.cumsum(ascending)[np.searchsorted(ascending, counts, side="right") - 1]

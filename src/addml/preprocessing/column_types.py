@@ -125,7 +125,7 @@ def _categories(name: str, texts: DistinctTexts) -> Decision:
 
 SAMPLE = 1000  # distinct texts that are examined closely
 MIXED = r"^\s*(?:[A-Za-z]+[-./]?\d|\d+[-./]?[A-Za-z])[A-Za-z\d./-]*\s*$"  # V57, 85123A: a code among numbers
-FEW = 50  # texts that suffice to rule numbers out
+FEW = 50  # texts that suffice to rule out numbers
 FEW_TEXTS = 0.05  # largest share of the cells in which texts among numbers are taken for errors
 LEAST_NUMBERS = 20  # cells; among fewer numbers a text is not taken for an error
 MOST_CODES = 2  # different codes such as V57 that are taken for errors among numbers
@@ -189,11 +189,11 @@ HALF = 0.5
 COLLISIONS = 20  # expected repetitions in random numbers; if none occurs, the numbers are an identifier
 HINTS = frozenset(("id", "ids", "uuid", "guid", "key", "pk", "hash", "token", "serial", "identifier"))
 HASH = r"^\{?[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}\}?$|^[0-9a-fA-F]{24,}$"
-PROSE_WORDS, PROSE_LENGTH = 4, 20  # on average
+PROSE_WORDS, PROSE_LENGTH = 4, 20  # words and characters of a text, on average
 
 
 def identifier_numbers(name: str, values: np.ndarray) -> str | None:
-    """Why a column of numbers is an identifier, or None; only whole numbers can be one.
+    """The reason why a column of numbers is an identifier, or None; only whole numbers can be one.
 
     Being distinct is not enough: amounts in cents are distinct too. But m numbers drawn from a range of R would repeat
     each other about m²/2R times; if that is many and none did, they were assigned one by one.
@@ -219,7 +219,7 @@ def identifier_numbers(name: str, values: np.ndarray) -> str | None:
 
 
 def identifier_texts(name: str, texts: DistinctTexts) -> str | None:
-    """Why a column of texts is an identifier or prose, or None."""
+    """The reason why a column of texts is an identifier or prose, or None."""
     share, sample = len(texts.values) / max(1, texts.rows), texts.sample()
     if share < HALF:
         return None
@@ -264,24 +264,22 @@ def _fingerprint(values: np.ndarray) -> float:
 
 
 def find_copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
-    """Copy -> original: numbers up to scale and shift, categories up to other names of their levels.
-
-    A date is the original of its number, words are the original of their codes.
-    """
+    """Copy -> original: numbers up to scale and shift, categories up to the names of their levels."""
 
     def read(name: str) -> np.ndarray:
         return np.concatenate([kept[name].column.read(chunk) for chunk in table[name].chunks])
 
     columns = {name: one.column for name, one in kept.items()}
     letters = {name: _letters(column) for name, column in columns.items() if isinstance(column, CategoryColumn)}
-    words_first = sorted(letters, key=lambda name: -letters[name])
+    words_first = sorted(letters, key=lambda name: -letters[name])  # words are the original of their codes
     originals = {kept[name].fingerprint: name for name in reversed(words_first)}
     copies = {name: original for name in words_first if (original := originals[kept[name].fingerprint]) != name}
-    names = [name for name in sorted(columns, key=lambda name: columns[name].kind != "date") if name not in letters]
-    fingerprints = np.array([kept[name].fingerprint for name in names])
-    for index, name in enumerate(names):
+    numbers = [name for name in columns if name not in letters]
+    dates_first = sorted(numbers, key=lambda name: columns[name].kind != "date")  # dates are the original of numbers
+    fingerprints = np.array([kept[name].fingerprint for name in dates_first])
+    for index, name in enumerate(dates_first):
         candidates = np.flatnonzero(np.abs(fingerprints[:index] - fingerprints[index]) <= 1e-6)  # equal up to rounding
-        for other in (names[candidate] for candidate in candidates):
+        for other in (dates_first[candidate] for candidate in candidates):
             if other not in copies and is_affine(read(other), read(name)):
                 copies[name] = other
                 break

@@ -169,7 +169,7 @@ class NumberColumn(Column):
     name: str
     spread: QuantileBins
     written: NumberFormat | None = None  # the format, if training had them as text
-    texts: float = 0.0  # share of the training rows with another text
+    texts: float = 0.0  # share of the training rows with a text that is not a number
     below: bool = False  # whether a text counts as a low number
 
     kind = "number"
@@ -211,7 +211,8 @@ def read_numbers(column: pa.Array, name: str, written: NumberFormat | None) -> n
         values[wrong] = TEXT
         return values
     if arrow.is_numeric(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
-        refuse_infinity(values := arrow.as_numbers(column), name)
+        values = arrow.as_numbers(column)
+        refuse_infinity(values, name)
         return values
     raise ValueError(f"column {name!r} is now of type {kind}; give numbers, as in training")
 
@@ -251,8 +252,8 @@ class DateColumn(Column):
     means: tuple[float, ...]  # of the parts in training; gaps take them in all parts but the first
     spread: QuantileBins  # in days since 1970
     zone: str | None = None  # time zone in which dates with a zone are read; None if training had none
-    form: str | None = None  # of FORMS, if training had text
-    slips: bool = False  # whether training had texts that are no dates; else they are an error
+    form: str | None = None  # of arrow.FORMS, if training had text
+    slips: bool = False  # whether training had texts that are not dates; if not, they are an error
 
     kind = "date"
 

@@ -150,7 +150,7 @@ def _date_profile(column: Any, days: np.ndarray, gaps: float) -> ColumnProfile:
 
 
 def moments(days: np.ndarray) -> np.ndarray:
-    """Days since 1970 as datetime64; NaT for NaN."""
+    """Days since 1970 as datetime64, NaN as NaT."""
     seconds = np.round(np.nan_to_num(days) * 86_400).astype("datetime64[s]")
     return np.where(np.isnan(days), np.datetime64("NaT"), seconds).astype("datetime64[us]")
 
@@ -268,7 +268,7 @@ class DriftCounter:
 
     @property
     def outside(self) -> dict[str, int]:
-        """Column -> values far outside the training range or unseen in training, if any."""
+        """Column -> the number of values far outside the training range or unseen in training, if any."""
         return {column.name: count for column, count in zip(self.columns.fitted, self.novel, strict=True) if count}
 
     @property
