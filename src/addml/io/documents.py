@@ -63,7 +63,7 @@ def _load_document(origin: Origin, encoding: str) -> Any:
     if first.lstrip().startswith("{"):
         with suppress(json.JSONDecodeError):
             document = json.loads(first)
-            return None if second or not _find_rows(document) else document
+            return None if second or not _find_rows(document)[1] else document
     try:
         with origin.open_text(encoding) as stream:
             return json.load(stream)
@@ -77,10 +77,9 @@ def _table_of(document: Any, source: str) -> tuple[pa.Table, list[str]]:
     """The table in a document: a list of rows, an object with such a list, or an object of columns."""
     if document in ([], {}):
         raise NoRowsError(f"{source}: holds no rows, only {document!r}.")
-    found = _find_rows(document)
-    if found is None:
+    path, rows = _find_rows(document)
+    if not rows:
         raise ReadError(f"{source}: no rows found in this JSON. Write a list of objects {{...}}, alone or under a key.")
-    path, rows = found
     notes = [f"format: one JSON document, its rows under {path!r}" if path else "format: one JSON list"]
     if path and (others := [key for key in document if key != path.partition(".")[0]]):
         notes.append(f"not read: {listed(others, 8)}")
@@ -88,14 +87,13 @@ def _table_of(document: Any, source: str) -> tuple[pa.Table, list[str]]:
     return table, [*notes, *changes]
 
 
-def _find_rows(document: Any) -> tuple[str, Rows] | None:
+def _find_rows(document: Any) -> tuple[str, Rows]:
     """The path (key.key) and the rows of a document's best list: one with a likely name, else the longest."""
     lists = list(_lists_in(document, (), DEEPEST))
-    if lists:
-        path, rows = max(lists, key=lambda item: (any(key in ROW_NAMES for key in item[0]), len(item[1])))
-        return ".".join(path), rows
-    columns = _from_columns(document) if isinstance(document, dict) else None
-    return ("", columns) if columns else None
+    if not lists:
+        return "", _from_columns(document) if isinstance(document, dict) else []
+    path, rows = max(lists, key=lambda item: (any(key in ROW_NAMES for key in item[0]), len(item[1])))
+    return ".".join(path), rows
 
 
 def _lists_in(node: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Rows]]:
@@ -110,14 +108,14 @@ def _lists_in(node: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tu
             yield from _lists_in(value, (*path, key), depth - 1)
 
 
-def _from_columns(document: dict[str, Any]) -> Rows | None:
-    """Rows from columns: lists of equal length, or objects with equal keys, as pandas writes them."""
+def _from_columns(document: dict[str, Any]) -> Rows:
+    """Rows from columns: lists of equal length, or objects with equal keys, as pandas writes them; or none."""
     columns = [list(column.values()) if isinstance(column, dict) else column for column in document.values()]
     if not all(isinstance(column, list) for column in columns) or len(set(map(len, columns))) != 1:
-        return None
+        return []
     keys = {tuple(column) for column in document.values() if isinstance(column, dict)}  # row numbers
     if len(keys) > 1 or not all(map(str.isdigit, chain.from_iterable(keys))):
-        return None
+        return []
     return [dict(zip(document, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
