@@ -86,20 +86,21 @@ class Dialect:
 
 def sniff(origin: Origin, hints: FileOptions) -> tuple[Dialect, list[str]]:
     """The dialect of a CSV, and notes on it."""
-    sample, whole = _sample(origin)
+    sample, is_complete = _sample(origin)
     text, encoding, encoding_name = decode(sample, origin.name, hints.encoding)
-    separator = SEPARATOR_LINE.match(text)
-    skipped = int(separator is not None) + (hints.skip_rows or 0)
+    separator_line = SEPARATOR_LINE.match(text)
+    skipped = int(separator_line is not None) + (hints.skip_rows or 0)
     text = "".join(islice(io.StringIO(text, newline=""), skipped, None))
     if not text.strip():
         raise NoRowsError(f"{origin.name}: is empty: it has only blank lines.")
-    csv_format = _detect_format(text, whole, hints.delimiter or (separator[1] if separator else None), origin.name)
-    sample_rows = read_sample(text, whole, csv_format)
+    delimiter = hints.delimiter or (separator_line[1] if separator_line else None)
+    csv_format = _detect_format(text, is_complete, delimiter, origin.name)
+    sample_rows = read_sample(text, is_complete, csv_format)
     start, has_names = _find_table([row.cells for row in sample_rows], hints)
     rows, first = [row.cells for row in sample_rows[start:]], sample_rows[start]
-    if has_names and len(rows) == 1 and whole:
+    if has_names and len(rows) == 1 and is_complete:
         raise NoRowsError(f"{origin.name}: holds a header and no rows: {listed(rows[0], 8)}.")
-    names, renamed = _names(rows) if has_names else (numbered_names(len(rows[0])), [])
+    names, renamed = _column_names(rows) if has_names else (numbered_names(len(rows[0])), [])
     dialect = Dialect(
         csv_format,
         encoding,
@@ -142,7 +143,7 @@ def _find_table(rows: list[list[str]], hints: FileOptions) -> tuple[int, bool]:
     return start, has_header([row for row in rows[start:] if len(row) == len(rows[start])])
 
 
-def _names(rows: list[list[str]]) -> tuple[list[str], list[str]]:
+def _column_names(rows: list[list[str]]) -> tuple[list[str], list[str]]:
     """The names in the first row, made unique, and notes on the changes."""
     first, body = rows[0], rows[1:]
     width, agreeing = usual_width(body)
@@ -171,16 +172,16 @@ def csv_rows(lines: Iterable[str], csv_format: CsvFormat) -> Iterator[CsvRow]:
         lines_read = reader.line_num
 
 
-def read_sample(text: str, whole: bool, csv_format: CsvFormat, limit: int = SAMPLE_ROWS) -> list[CsvRow]:
+def read_sample(text: str, is_complete: bool, csv_format: CsvFormat, limit: int = SAMPLE_ROWS) -> list[CsvRow]:
     """The first rows of the sample, without a last row that may be cut off."""
     rows = list(islice(csv_rows(io.StringIO(text, newline=""), csv_format), limit + 1))
-    return rows if whole and len(rows) <= limit else rows[:-1] or rows
+    return rows if is_complete and len(rows) <= limit else rows[:-1] or rows
 
 
-def _detect_format(text: str, whole: bool, delimiter: str | None, name: str) -> CsvFormat:
+def _detect_format(text: str, is_complete: bool, delimiter: str | None, name: str) -> CsvFormat:
     if delimiter is not None and len(delimiter) != 1:
         raise ReadError(f"{name}: the delimiter must be one character, not {delimiter!r}.")
-    best, rows = _best_format(text, whole, delimiter)
+    best, rows = _best_format(text, is_complete, delimiter)
     if delimiter is not None:
         return best
     first, *lines = (best.delimiter.join(row) for row in rows)
@@ -194,11 +195,11 @@ def _detect_format(text: str, whole: bool, delimiter: str | None, name: str) -> 
     return CsvFormat(",")
 
 
-def _best_format(text: str, whole: bool, delimiter: str | None) -> tuple[CsvFormat, list[list[str]]]:
+def _best_format(text: str, is_complete: bool, delimiter: str | None) -> tuple[CsvFormat, list[list[str]]]:
     """The format in which the rows fit best, and these rows."""
 
     def parse(text: str, candidate: CsvFormat) -> list[list[str]]:
-        return [row.cells for row in read_sample(text, whole, candidate, FORMAT_ROWS)]
+        return [row.cells for row in read_sample(text, is_complete, candidate, FORMAT_ROWS)]
 
     def score(candidate: CsvFormat) -> tuple[bool, float]:
         return _score(parsed[candidate], parse(bare[candidate.quote], candidate), candidate.delimiter)

@@ -250,7 +250,7 @@ def read_sql(address: str, query: str | None) -> tuple[pa.Table, list[str]]:
         raise ReadError(f"{name}: the query {query!r} is refused: it must begin with select or with.")
     engine = database(address)
     name = engine.url.render_as_string(hide_password=True)
-    with disposed(engine, ReadError, f"{name}: the query {query!r} failed"), engine.connect() as connection:
+    with disposing(engine, ReadError, f"{name}: the query {query!r} failed"), engine.connect() as connection:
         if engine.dialect.name == "sqlite":  # its driver commits `with ... delete` on its own
             connection.exec_driver_sql("pragma query_only = on")
         options = connection.execution_options(stream_results=True, no_parameters=True)
@@ -262,7 +262,7 @@ def read_sql(address: str, query: str | None) -> tuple[pa.Table, list[str]]:
 
 
 @contextmanager
-def disposed(engine: Any, error_type: type[Exception], problem: str) -> Iterator[None]:
+def disposing(engine: Any, error_type: type[Exception], problem: str) -> Iterator[None]:
     """Release the connections at the end; database errors become `error_type`, prefixed with `problem`."""
     from sqlalchemy.exc import SQLAlchemyError
 

@@ -216,12 +216,12 @@ def no_such_file(path: Path) -> ReadError:
     return ReadError(f"{path}: no such file.{hint}")
 
 
-def library(name: str, extra: str, what: str) -> Any:
-    """Import an optional library; the error for a missing one names the extra to install."""
+def library(name: str, extra: str, user: str) -> Any:
+    """Import an optional library; the error for a missing one names its user and the extra to install."""
     try:
         return import_module(name)
     except ImportError as error:
-        raise ReadError(f"{what} needs {name}: pip install 'addml[{extra}]'.") from error
+        raise ReadError(f"{user} needs {name}: pip install 'addml[{extra}]'.") from error
 
 
 WEB, STORES = ("https", "http"), ("s3", "gs", "gcs")

@@ -120,6 +120,7 @@ NUMBER = re.compile(
 ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([ T].*)?")
 DATE_LIKE = re.compile(r"\d{1,4}([./-])\d{1,2}\1(\d{4}|\d{2})([ T]\d{1,2}:\d{2}.*)?")
 CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[ap]m)?", re.IGNORECASE)
+TYPED_FORMS = (NUMBER, ISO_DATE, DATE_LIKE, CLOCK)
 
 
 def is_missing(cell: str) -> bool:
@@ -134,7 +135,7 @@ def filled_cells(cells: Iterable[str]) -> list[str]:
 
 def is_typed(cell: str) -> bool:
     """Whether the cell looks like a number, date, time or boolean, and so not like a column name."""
-    return cell.lower() in ("true", "false") or any(one.fullmatch(cell) for one in (NUMBER, ISO_DATE, DATE_LIKE, CLOCK))
+    return cell.lower() in ("true", "false") or any(form.fullmatch(cell) for form in TYPED_FORMS)
 
 
 def usual_width(rows: Rows) -> tuple[int, int]:

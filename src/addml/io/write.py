@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
-from addml.io.documents import SHEET_ROWS, as_json, database, disposed
+from addml.io.documents import SHEET_ROWS, as_json, database, disposing
 from addml.io.source import COMPRESSION_NAMES, OUTPUT_FORMATS, STREAMS, is_special, library
 from addml.text import listed, visible, without_password
 
@@ -274,7 +274,7 @@ def stored(pieces: Iterable[pa.Table], address: str, table: str) -> Iterator[pa.
         event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin"))
     problem = f"{without_password(address)}: the table {table!r} cannot be written"
-    with disposed(engine, WriteError, problem), engine.begin() as connection:
+    with disposing(engine, WriteError, problem), engine.begin() as connection:
         target.create(connection, checkfirst=True)
         connection.execute(target.delete())  # not dropped, so that its indexes, grants and views stay
         for piece in chain([first], remaining):
@@ -286,7 +286,7 @@ def stored(pieces: Iterable[pa.Table], address: str, table: str) -> Iterator[pa.
 def check_target(address: str, table: str, names: Iterable[str] = ("score",)) -> None:
     """Raise if a table of this name exists without these columns: it may be the one to read."""
     engine, database_name = database(address), without_password(address)
-    with disposed(engine, WriteError, f"{database_name}: cannot be opened"):
+    with disposing(engine, WriteError, f"{database_name}: cannot be opened"):
         import sqlalchemy
 
         inspector = sqlalchemy.inspect(engine)

@@ -74,7 +74,7 @@ def _booleans(name: str, values: np.ndarray) -> Decision:
 
 def _dates(days: np.ndarray, column: DateColumn, *notes: str) -> Decision:
     if (days == days[0]).all():
-        return f"constant: {column.shown(days[0])} in every row"
+        return f"constant: {column.format(days[0])} in every row"
     return Kept(column, _fingerprint(days), list(notes))
 
 

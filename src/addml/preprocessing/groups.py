@@ -92,7 +92,6 @@ class Groups:
         return np.asarray(values * self.ratio[codes, column] + self.shift[codes, column])
 
     def profiles(self, profiles: Sequence[ColumnProfile], code: int) -> list[ColumnProfile]:
-        """The profiles of one group: those of the whole, with the group's limits of numbers."""
         limits = (self.limits - self.shift[code]) / self.ratio[code]
         limits_of = dict(zip(self.columns, limits.T.tolist(), strict=True))
         names = ("low", "middle", "high")
@@ -160,7 +159,6 @@ class Groups:
 
     @property
     def note(self) -> str:
-        """A sentence on the number and sizes of the groups."""
         least, most = int(self.rows.min()), int(self.rows.max())
         rows = f", {most:,} rows each" if least == most else f" of {least:,} to {most:,} rows"
         groups = f"{counted(len(self.keys), 'group')}{rows}; small ones borrow from the whole"

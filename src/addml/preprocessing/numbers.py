@@ -326,7 +326,7 @@ class DateColumn(Column):
             out[gaps, 0] = np.nan
             out[gaps, 1:] = self.means[1:]
 
-    def shown(self, days: float) -> str:
+    def format(self, days: float) -> str:
         """The moment as ISO 8601 text, to the minute or the day as in training."""
         try:
             moment = EPOCH + timedelta(minutes=round(days * 1440))
