@@ -26,11 +26,11 @@ def test_grey_images_keep_their_bytes_and_come_in_the_order_of_their_names(tmp_p
     save(tmp_path, "A.PNG", np.flipud(GREY))
     save(tmp_path, ".hidden.png", GREY)
     (tmp_path / "notes.txt").write_text("no image")
-    found = read_images(tmp_path)
-    assert found.names == ("A.PNG", "b.png", "sub/a.png")
-    assert found.images.dtype == np.uint8
-    np.testing.assert_array_equal(found.images[:, 0], [np.flipud(GREY), GREY, 255 - GREY])
-    assert found.notes == ("ignored, not image files: 1 .txt",)
+    pictures = read_images(tmp_path)
+    assert pictures.names == ("A.PNG", "b.png", "sub/a.png")
+    assert pictures.images.dtype == np.uint8
+    np.testing.assert_array_equal(pictures.images[:, 0], [np.flipud(GREY), GREY, 255 - GREY])
+    assert pictures.notes == ("ignored, not image files: 1 .txt",)
 
 
 def test_a_home_folder_is_found(tmp_path, monkeypatch):
@@ -46,9 +46,9 @@ def test_links_to_folders_are_not_followed_and_named(tmp_path):
     save(tmp_path, "sub/a.png", GREY)
     (tmp_path / "sub" / "around").symlink_to(tmp_path, target_is_directory=True)
     (tmp_path / "b.png").symlink_to(tmp_path / "sub" / "a.png")
-    found = read_images(tmp_path)
-    assert found.names == ("b.png", "sub/a.png")
-    assert found.notes == ("links to folders, not followed: sub/around",)
+    pictures = read_images(tmp_path)
+    assert pictures.names == ("b.png", "sub/a.png")
+    assert pictures.notes == ("links to folders, not followed: sub/around",)
 
 
 def test_a_subfolder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
@@ -70,20 +70,20 @@ def test_a_subfolder_that_cannot_be_read_is_named(tmp_path, monkeypatch):
 def test_a_name_that_is_no_text_is_written_out(tmp_path):
     save(tmp_path, "a.png", GREY)
     os.rename(tmp_path / "a.png", os.fsencode(tmp_path) + b"/\xff\xfe.png")
-    found = read_images(tmp_path)
-    assert found.names == (r"\xff\xfe.png",)
+    pictures = read_images(tmp_path)
+    assert pictures.names == (r"\xff\xfe.png",)
     (tmp_path / "b.png").write_bytes(b"")
-    assert read_images(tmp_path, skip_broken=True).names == found.names
+    assert read_images(tmp_path, skip_broken=True).names == pictures.names
 
 
 def test_one_image_in_colour_makes_all_of_them_so(tmp_path):
     colour = np.stack([GREY, GREY // 2, GREY // 5], axis=-1)
     save(tmp_path, "colour.png", colour)
     save(tmp_path, "grey.png", GREY)
-    found = read_images(tmp_path)
-    np.testing.assert_array_equal(found.images[0], np.moveaxis(colour, 2, 0))
-    np.testing.assert_array_equal(found.images[1], [GREY] * 3)
-    assert found.notes == ("grey images among colour images: 1 of 2 images",)
+    pictures = read_images(tmp_path)
+    np.testing.assert_array_equal(pictures.images[0], np.moveaxis(colour, 2, 0))
+    np.testing.assert_array_equal(pictures.images[1], [GREY] * 3)
+    assert pictures.notes == ("grey images among colour images: 1 of 2 images",)
     grey = read_images(tmp_path, channels=1)
     luma = 0.299 * colour[..., 0] + 0.587 * colour[..., 1] + 0.114 * colour[..., 2]
     np.testing.assert_allclose(grey.images[0, 0], luma, atol=0.51)
@@ -94,30 +94,30 @@ def test_one_image_in_colour_makes_all_of_them_so(tmp_path):
 def test_what_is_transparent_is_laid_on_white(tmp_path, mode):
     alpha = np.array([[0, 255, 255], [255, 255, 0]], np.uint8)
     save(tmp_path, "clear.png", Image.merge(mode, [Image.fromarray(GREY)] * (len(mode) - 1) + [Image.fromarray(alpha)]))
-    found = read_images(tmp_path)
-    assert found.images.shape == (1, len(mode) - 1, 2, 3)
-    np.testing.assert_array_equal(found.images[0, 0], np.where(alpha == 0, 255, GREY))
-    assert found.notes == ("transparent pixels made white: 1 of 1 image",)
+    pictures = read_images(tmp_path)
+    assert pictures.images.shape == (1, len(mode) - 1, 2, 3)
+    np.testing.assert_array_equal(pictures.images[0, 0], np.where(alpha == 0, 255, GREY))
+    assert pictures.notes == ("transparent pixels made white: 1 of 1 image",)
 
 
 def test_sixteen_bits_are_not_lost(tmp_path):
     deep = np.array([[0, 257, 258], [65535, 30000, 1]], np.uint16)
     save(tmp_path, "deep.png", deep)
     save(tmp_path, "flat.png", GREY)
-    found = read_images(tmp_path)
-    assert found.images.dtype == np.float32
-    np.testing.assert_allclose(found.images[0, 0], deep / 257, rtol=1e-6)
-    np.testing.assert_array_equal(found.images[1, 0], GREY)
-    assert found.notes == ("more than 8 bits, kept as fractions: 1 of 2 images",)
+    pictures = read_images(tmp_path)
+    assert pictures.images.dtype == np.float32
+    np.testing.assert_allclose(pictures.images[0, 0], deep / 257, rtol=1e-6)
+    np.testing.assert_array_equal(pictures.images[1, 0], GREY)
+    assert pictures.notes == ("more than 8 bits, kept as fractions: 1 of 2 images",)
 
 
 def test_floating_point_numbers_are_taken_as_they_are(tmp_path):
     real = np.array([[0.25, -3.0], [1000.5, 1e-3]], np.float32)
     save(tmp_path, "a.tif", real)
     save(tmp_path, "b.tif", 2 * real)
-    found = read_images(tmp_path)
-    np.testing.assert_array_equal(found.images[:, 0], [real, 2 * real])
-    assert found.notes == ("floating-point pixels, not rescaled: 2 of 2 images",)
+    pictures = read_images(tmp_path)
+    np.testing.assert_array_equal(pictures.images[:, 0], [real, 2 * real])
+    assert pictures.notes == ("floating-point pixels, not rescaled: 2 of 2 images",)
 
 
 def test_floating_point_numbers_have_no_scale_in_common_with_whole_ones(tmp_path):
@@ -129,17 +129,17 @@ def test_floating_point_numbers_have_no_scale_in_common_with_whole_ones(tmp_path
 
 def test_a_transparent_grey_of_sixteen_bits_is_laid_on_white(tmp_path):
     save(tmp_path, "a.png", np.array([[5, 257]], np.uint16), transparency=5)
-    found = read_images(tmp_path)
-    np.testing.assert_array_equal(found.images[0, 0], [[255, 1]])
-    assert "transparent pixels made white: 1 of 1 image" in found.notes
+    pictures = read_images(tmp_path)
+    np.testing.assert_array_equal(pictures.images[0, 0], [[255, 1]])
+    assert "transparent pixels made white: 1 of 1 image" in pictures.notes
 
 
 def test_a_lightness_with_two_colour_axes_is_colour(tmp_path):
     save(tmp_path, "lab.tif", Image.fromarray(np.dstack([GREY, GREY, GREY])).convert("LAB"))
-    found = read_images(tmp_path)
-    assert found.images.shape == (1, 3, *GREY.shape)
-    np.testing.assert_allclose(found.images[0], [GREY] * 3, atol=3)  # there and back, in whole steps
-    assert found.notes == ()
+    pictures = read_images(tmp_path)
+    assert pictures.images.shape == (1, 3, *GREY.shape)
+    np.testing.assert_allclose(pictures.images[0], [GREY] * 3, atol=3)  # there and back, in whole steps
+    assert pictures.notes == ()
 
 
 def test_two_colours_and_palettes(tmp_path):
@@ -148,17 +148,17 @@ def test_two_colours_and_palettes(tmp_path):
     palette = Image.fromarray(np.array([[0, 1, 1]], np.uint8)).convert("P")
     palette.putpalette([10, 20, 30, 40, 50, 60])
     save(tmp_path, "palette/a.gif", palette)
-    found = read_images(tmp_path / "palette").images[0]
-    np.testing.assert_array_equal(np.moveaxis(found, 0, -1), [[[10, 20, 30], [40, 50, 60], [40, 50, 60]]])
+    pictures = read_images(tmp_path / "palette").images[0]
+    np.testing.assert_array_equal(np.moveaxis(pictures, 0, -1), [[[10, 20, 30], [40, 50, 60], [40, 50, 60]]])
 
 
 def test_the_camera_s_turn_is_undone(tmp_path):
     about = Image.Exif()
     about[0x0112] = 6  # turned by a quarter
     save(tmp_path, "turned.png", GREY, exif=about)
-    found = read_images(tmp_path)
-    np.testing.assert_array_equal(found.images[0, 0], np.rot90(GREY, -1))
-    assert found.notes == ()
+    pictures = read_images(tmp_path)
+    np.testing.assert_array_equal(pictures.images[0, 0], np.rot90(GREY, -1))
+    assert pictures.notes == ()
 
 
 @pytest.mark.parametrize("value", [b"6\0\0\0", b"\0\0\0\0"])
@@ -176,11 +176,11 @@ def test_a_turn_that_is_no_number_turns_nothing(tmp_path, value):
 def test_images_of_several_sizes_are_resized_and_it_is_said(tmp_path):
     save(tmp_path, "a.png", np.full((10, 20), 70, np.uint8))
     save(tmp_path, "b.png", np.full((300, 7), 90, np.uint8))
-    found = read_images(tmp_path)
-    assert found.images.shape == (2, 1, 64, 64)
-    assert (found.images[0] == 70).all()
-    assert (found.images[1] == 90).all()
-    assert found.notes == ("resized to 64 x 64 pixels (--size): 2 of 2 images",)
+    pictures = read_images(tmp_path)
+    assert pictures.images.shape == (2, 1, 64, 64)
+    assert (pictures.images[0] == 70).all()
+    assert (pictures.images[1] == 90).all()
+    assert pictures.notes == ("resized to 64 x 64 pixels (--size): 2 of 2 images",)
     assert read_images(tmp_path, size=(3, 5)).images.shape == (2, 1, 3, 5)
     half = read_images(tmp_path, size=(10, 20))
     assert half.notes == ("resized to 10 x 20 pixels (--size): 1 of 2 images",)
@@ -209,9 +209,9 @@ def test_broken_files_are_listed_and_skipped_only_where_asked(tmp_path):
         ImageError, match=r"3 of 4 files cannot be read as images: b\.png \(not an image\), c\.png .*--skip"
     ):
         read_images(tmp_path)
-    found = read_images(tmp_path, skip_broken=True)
-    assert found.names == ("a.png",)
-    assert found.notes[0].startswith("unreadable files left out: b.png (not an image), c.png")
+    pictures = read_images(tmp_path, skip_broken=True)
+    assert pictures.names == ("a.png",)
+    assert pictures.notes[0].startswith("unreadable files left out: b.png (not an image), c.png")
     (tmp_path / "a.png").unlink()
     with pytest.raises(ImageError, match="3 of 3 files cannot be read as images"):
         read_images(tmp_path, skip_broken=True)

@@ -1,4 +1,4 @@
-"""Delimited text: what is found out about it, said, and read."""
+"""Delimited text: what is detected, noted and read."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_inches_are_not_quotes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("codec", "said"),
+    ("codec", "expected"),
     [
         ("utf-8", "UTF-8"),
         ("utf-8-sig", "UTF-8 with a byte order mark"),
@@ -195,10 +195,10 @@ def test_inches_are_not_quotes(tmp_path: Path) -> None:
         ("latin-1", "Windows-1252"),
     ],
 )
-def test_encoding_is_found_and_said(tmp_path: Path, codec: str, said: str) -> None:
+def test_encoding_is_found_and_said(tmp_path: Path, codec: str, expected: str) -> None:
     result = read(tmp_path, "größe,ort\n1.5,Köln\n2.5,Orléans\n".encode(codec))
     assert result.table.to_pydict() == {"größe": [1.5, 2.5], "ort": ["Köln", "Orléans"]}
-    assert any(note.startswith(f"encoding: {said}") for note in result.notes)
+    assert any(note.startswith(f"encoding: {expected}") for note in result.notes)
 
 
 def test_a_byte_order_mark_is_no_part_of_a_name(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from addml.io.read import ReadError, open_batches, read_table
 
 
 def refused(folder: Path, content: str | bytes, name: str = "t.csv", **options: Any) -> str:
-    """What is said of a file with this content."""
+    """The error message for a file with this content."""
     path = folder / name
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(ReadError) as caught:
@@ -73,7 +73,7 @@ def test_binary_junk_named_csv(tmp_path: Path, seed: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (b"%PDF-1.7\n...", "PDF"),
         (b"<!DOCTYPE html>\n<html></html>", "web page"),
@@ -85,12 +85,12 @@ def test_binary_junk_named_csv(tmp_path: Path, seed: int) -> None:
         (b"\xfd7zXZ\x00", "the xz data is damaged or cut short"),
     ],
 )
-def test_known_formats_that_are_no_tables(tmp_path: Path, content: bytes, said: str) -> None:
-    assert said in refused(tmp_path, content)
+def test_known_formats_that_are_no_tables(tmp_path: Path, content: bytes, expected: str) -> None:
+    assert expected in refused(tmp_path, content)
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "line", "expected"),
     [
         ("a,b\n1,2\n3\n5,6\n", 3, "too few fields, 1 where 2 are expected: '3'"),
         ("a,b\n1,2\n3,4,5\n5,6\n", 3, "too many fields, 3 where 2 are expected: '3,4,5'"),
@@ -101,10 +101,10 @@ def test_known_formats_that_are_no_tables(tmp_path: Path, content: bytes, said: 
         ('"a\nx",b\n1,2\n3\n', 4, "too few fields"),
     ],
 )
-def test_ragged_row_is_named_by_its_line(tmp_path: Path, text: str, line: int, said: str) -> None:
+def test_ragged_row_is_named_by_its_line(tmp_path: Path, text: str, line: int, expected: str) -> None:
     message = refused(tmp_path, text)
     assert message.startswith(f"t.csv, line {line}: ")
-    assert said in message
+    assert expected in message
 
 
 def test_ragged_row_far_down(tmp_path: Path) -> None:
@@ -173,16 +173,16 @@ def test_parquet_without_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "line", "expected"),
     [
         ('{"a": 1}\n{"a": \n{"a": 2}\n', 2, "is not a whole JSON object"),
         ('{"a": 1}\n[1, 2]\n', 2, "is not a JSON object"),
     ],
 )
-def test_wrong_json_line(tmp_path: Path, text: str, line: int, said: str) -> None:
+def test_wrong_json_line(tmp_path: Path, text: str, line: int, expected: str) -> None:
     message = refused(tmp_path, text, "t.jsonl")
     assert message.startswith(f"t.jsonl, line {line}: ")
-    assert said in message
+    assert expected in message
 
 
 def test_options_that_do_not_fit_the_source(tmp_path: Path) -> None:
@@ -190,8 +190,8 @@ def test_options_that_do_not_fit_the_source(tmp_path: Path) -> None:
     assert "part='Sheet2' does not apply to it" in refused(tmp_path, "a,b\n1,2\n", part="Sheet2")
     lines = '{"a": 1}\n{"a": 2}\n'
     for name, value in {"delimiter": ";", "header": False, "decimal": ","}.items():
-        said = refused(tmp_path, lines, "t.jsonl", **{name: value})
-        assert f"is a json file; {name}={value!r} does not apply to it. Leave it out." in said
+        message = refused(tmp_path, lines, "t.jsonl", **{name: value})
+        assert f"is a json file; {name}={value!r} does not apply to it. Leave it out." in message
     parquet.write_table(pa.table({"a": [1, 2]}), tmp_path / "t.parquet")
     for reader in (read_table, open_batches):
         with pytest.raises(ReadError, match="is a parquet file; encoding='latin-1' does not apply"):

@@ -182,9 +182,9 @@ def test_labels_beside_a_table_are_not_learned_from_unless_they_are_named(tmp_pa
         plain = read_table(file)
         assert plain.table.column_names == open_batches(file).schema.names == ["x0", "x1"]
         assert f"labels left out: array {name} (--label {name} evaluates by it)" in plain.notes
-        for wanted in ({"labels": [name]}, {"columns": ["x0", "x1", name]}):
-            assert read_table(file, **wanted).table[name].to_pylist() == [0, 1, 0]
-            assert open_batches(file, **wanted).schema.names == ["x0", "x1", name]
+        for options in ({"labels": [name]}, {"columns": ["x0", "x1", name]}):
+            assert read_table(file, **options).table[name].to_pylist() == [0, 1, 0]
+            assert open_batches(file, **options).schema.names == ["x0", "x1", name]
 
 
 def test_labels_of_another_table_are_an_error_only_where_they_are_named(tmp_path: Path) -> None:
@@ -219,7 +219,7 @@ def test_npy_of_one_axis_and_of_named_fields(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "said"),
+    ("arrays", "expected"),
     [
         ({"X": np.array([{}], dtype=object)}, "pickled Python objects, refused"),
         ({"X": np.zeros((2, 3, 4))}, r"array X has shape \(2, 3, 4\)"),
@@ -227,9 +227,9 @@ def test_npy_of_one_axis_and_of_named_fields(tmp_path: Path) -> None:
         ({"X": X * 1j}, "complex128 values"),
     ],
 )
-def test_arrays_that_are_no_tables(tmp_path: Path, arrays: dict[str, np.ndarray], said: str) -> None:
+def test_arrays_that_are_no_tables(tmp_path: Path, arrays: dict[str, np.ndarray], expected: str) -> None:
     np.savez(tmp_path / "t.npz", **arrays)
-    with pytest.raises(ReadError, match=said):
+    with pytest.raises(ReadError, match=expected):
         read_table(tmp_path / "t.npz")
 
 
@@ -291,7 +291,7 @@ def test_sql(shop: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    ("query", "expected"),
     [
         (None, "needs a query"),
         ("  ", "needs a query"),
@@ -303,8 +303,8 @@ def test_sql(shop: str) -> None:
         ("with few as (select 1) update orders set amount = 0 returning id", "attempt to write a readonly database"),
     ],
 )
-def test_sql_errors(shop: str, query: str | None, said: str) -> None:
-    with pytest.raises(ReadError, match=said):
+def test_sql_errors(shop: str, query: str | None, expected: str) -> None:
+    with pytest.raises(ReadError, match=expected):
         read_table(shop, query=query)
     assert read_table(shop, query="select count(*) as n from orders").table.to_pydict() == {"n": [3]}
 
@@ -316,7 +316,7 @@ def test_database_that_does_not_exist_is_not_made(shop: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("address", "said"),
+    ("address", "expected"),
     [
         ("nosuch://user:secret@host/db", "not a database address"),
         ("postgresql+nodriver://user:secret@host/db", "not a database address"),
@@ -324,9 +324,9 @@ def test_database_that_does_not_exist_is_not_made(shop: str, tmp_path: Path) -> 
         ("ftp://user:secret@example.org/t.csv", "Download the file"),
     ],
 )
-def test_addresses_that_are_not_read_and_keep_their_password(address: str, said: str) -> None:
+def test_addresses_that_are_not_read_and_keep_their_password(address: str, expected: str) -> None:
     pytest.importorskip("sqlalchemy")
-    with pytest.raises(ReadError, match=said) as caught:
+    with pytest.raises(ReadError, match=expected) as caught:
         read_table(address, query="select 1")
     assert "secret" not in str(caught.value)
 

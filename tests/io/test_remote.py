@@ -79,7 +79,7 @@ def test_a_file_of_the_web(address: str, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "expected"),
     [
         ("none.csv", "the server answered 404"),
         ("local", "Redirection to url 'file:///etc/passwd' is not allowed"),
@@ -87,8 +87,8 @@ def test_a_file_of_the_web(address: str, path: str) -> None:
         ("chunk.csv", "cannot be downloaded: IncompleteRead"),
     ],
 )
-def test_what_cannot_be_downloaded_is_said_without_secrets(address: str, path: str, said: str) -> None:
-    with pytest.raises(ReadError, match=said) as caught:
+def test_what_cannot_be_downloaded_is_said_without_secrets(address: str, path: str, expected: str) -> None:
+    with pytest.raises(ReadError, match=expected) as caught:
         read_table(f"http://user:secret@{address}/{path}?key=hidden")
     assert "secret" not in str(caught.value)
     assert "hidden" not in str(caught.value)
@@ -101,11 +101,11 @@ def test_a_password_goes_to_its_own_host_alone(address: str) -> None:
 
 
 def test_an_object_of_s3(address: str, tmp_path: Path) -> None:
-    known = f"scheme=http&endpoint_override={address}&region=us-east-1"
-    result = read_table(f"s3://key:secret@bucket/folder/t.csv?{known}")
+    query = f"scheme=http&endpoint_override={address}&region=us-east-1"
+    result = read_table(f"s3://key:secret@bucket/folder/t.csv?{query}")
     assert result.table.to_pydict() == {"a": [1, 3], "b": [2, 4]}
     with pytest.raises(ReadError, match=r"s3://bucket/folder/none.csv: no such file") as caught:
-        read_table(f"s3://key:secret@bucket/folder/none.csv?{known}")
+        read_table(f"s3://key:secret@bucket/folder/none.csv?{query}")
     assert "secret" not in str(caught.value)
 
 

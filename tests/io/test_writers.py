@@ -163,13 +163,13 @@ def test_permissions_of_a_replaced_file_are_kept(tmp_path: Path) -> None:
 
 def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "d.csv").mkdir()
-    for name, said in {
+    for name, expected in {
         "t.txt": r"must end in \.csv",
         "t.parquet.gz": "already compressed",
         "no/t.csv": r"the folder .*no does not exist",
         "d.csv": "is a folder",
     }.items():
-        with pytest.raises(WriteError, match=said):
+        with pytest.raises(WriteError, match=expected):
             write_table(TABLE, tmp_path / name)
     assert [path.name for path in tmp_path.iterdir()] == ["d.csv"]
 

@@ -58,12 +58,12 @@ def test_drift_is_said_with_figures() -> None:
     when = [one.as_py() + datetime.timedelta(days=9) for one in table["when"]]
     now = pa.table({"amount": np.array(table["amount"]) + 40, "country": ["FR", "FR", "DE", "FR"] * 250, "when": when})
     now = now.append_column("flag", table["flag"])
-    found = counted(columns, *now.to_batches(max_chunksize=500)).summary()
-    words = str(drift_warning(found, hidden=False))
+    summary = counted(columns, *now.to_batches(max_chunksize=500)).summary()
+    words = str(drift_warning(summary, hidden=False))
     assert words.startswith("2 columns have drifted since training: ")
     assert re.search(r"amount: median 49(\.\d)? -> (8[89]|9[01])(\.\d)?(;|$)", words), words  # of two blocks
     assert "country: 'DE' 75% -> 25%" in words
-    assert "->" not in str(drift_warning(found, hidden=True))
+    assert "->" not in str(drift_warning(summary, hidden=True))
     assert drift_warning(counted(columns, table).summary(), hidden=False) is None
 
 
@@ -72,10 +72,10 @@ def test_the_same_table_does_not_drift() -> None:
     columns = Columns.fit(table)
     counter = counted(columns, *table.to_batches(max_chunksize=77))
     assert counter.rows == 1000
-    for found in counter.summary():
-        assert found["psi"] == pytest.approx(0, abs=1e-9)
-        assert found["words"] == "much as in training"
-    assert {found["column"] for found in counter.summary()} == {"amount", "country", "when", "flag"}
+    for column in counter.summary():
+        assert column["psi"] == pytest.approx(0, abs=1e-9)
+        assert column["words"] == "much as in training"
+    assert {column["column"] for column in counter.summary()} == {"amount", "country", "when", "flag"}
 
 
 def test_what_drifted_comes_first_and_is_said() -> None:
@@ -95,7 +95,7 @@ def test_what_drifted_comes_first_and_is_said() -> None:
     # DE, FR, others, gaps; to the rows of now come four like training's, and an empty bin counts as 0.0001
     pairs = [(0.75, 703 / 1004), (0.25, 1 / 1004), (1e-4, 100 / 1004), (1e-4, 200 / 1004)]
     assert country["psi"] == pytest.approx(sum((now - then) * math.log(now / then) for then, now in pairs), abs=1e-6)
-    assert all(found["words"] == "much as in training" for found in others)
+    assert all(column["words"] == "much as in training" for column in others)
     json.dumps(counter.summary())
 
 
@@ -107,7 +107,7 @@ def test_later_dates_and_few_rows() -> None:
     (first, *_) = counted(columns, later).summary()
     assert (first["column"], first["words"]) == ("when", "clearly later than in training")
     few = counted(columns, trained().slice(0, 8))
-    assert {found["words"] for found in few.summary()} == {"much as in training"}  # eight rows tell nothing
+    assert {column["words"] for column in few.summary()} == {"much as in training"}  # eight rows tell nothing
     assert DriftCounter(columns).summary() == []
 
 

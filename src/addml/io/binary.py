@@ -24,11 +24,11 @@ PARTIAL = "columns that some files do not have, read as missing values there"
 
 
 def read_parquet(origin: Origin, columns: Sequence[str] | None) -> tuple[pa.Table, list[str]]:
-    """A Parquet file, or those of a folder as one table; subfolders named year=2024 become columns."""
+    """The table of a Parquet file, or of all files in a folder; subfolders named year=2024 become columns."""
     with reading(origin.name):
         if origin.is_folder:
-            found, notes = folder_dataset(origin)
-            return found.to_table(columns=readable(columns, found.schema.names)), notes
+            files, notes = folder_dataset(origin)
+            return files.to_table(columns=readable(columns, files.schema.names)), notes
         with origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
             return file.read(columns=readable(columns, file.schema_arrow.names)), []
 
@@ -39,9 +39,9 @@ def parquet_batches(
     """As `read_parquet`, at most `rows` rows at a time."""
     with reading(origin.name):
         if origin.is_folder:
-            found, more = folder_dataset(origin)
-            notes.extend(more)
-            yield from found.to_batches(columns=readable(columns, found.schema.names), batch_size=rows, **READ_AHEAD)
+            files, folder_notes = folder_dataset(origin)
+            notes.extend(folder_notes)
+            yield from files.to_batches(columns=readable(columns, files.schema.names), batch_size=rows, **READ_AHEAD)
             return
         with origin.open_seekable() as stream, parquet.ParquetFile(stream) as file:
             yield from file.iter_batches(rows, columns=readable(columns, file.schema_arrow.names))
@@ -50,17 +50,18 @@ def parquet_batches(
 def read_arrow(origin: Origin, is_stream: bool = False) -> tuple[pa.Table, list[str]]:
     """The table of an Arrow (Feather 2) file, or of a stream."""
     with reading(origin.name, "Arrow"), origin.open_seekable() as stream:
-        return (ipc.open_stream if is_stream else ipc.open_file)(stream).read_all(), []
+        reader = ipc.open_stream(stream) if is_stream else ipc.open_file(stream)
+        return reader.read_all(), []
 
 
 def folder_dataset(origin: Origin, files: list[str] | None = None) -> tuple[dataset.Dataset, list[str]]:
-    """The folder, or some of its files, with a schema of all their columns."""
+    """The dataset of a folder, or of some of its files, with the columns of all files."""
     from pyarrow import dataset  # takes half a second to import, so not for single files
 
     files = files or parquet_files(origin)
-    how: dict[str, Any] = {"format": "parquet", "partitioning": "hive", "partition_base_dir": str(origin.path)}
+    layout: dict[str, Any] = {"format": "parquet", "partitioning": "hive", "partition_base_dir": str(origin.path)}
     with reading(origin.name):
-        first = dataset.dataset(files, **how)
+        first = dataset.dataset(files, **layout)
         fragments = list(first.get_fragments())
     schemas, schema = list[pa.Schema](), pa.schema([])
     for fragment in fragments:
@@ -71,15 +72,15 @@ def folder_dataset(origin: Origin, files: list[str] | None = None) -> tuple[data
         except pa.ArrowException as error:
             raise ReadError(f"{fragment.path}: {error}. Write the column with one type in all files.") from None
     schema = pa.unify_schemas([schema, first.schema], promote_options="permissive")
-    partial = [name for name in schema.names if 0 < sum(name in one.names for one in schemas) < len(schemas)]
+    partial = [name for name in schema.names if 0 < sum(name in file.names for file in schemas) < len(schemas)]
     notes = [f"folder: {len(files):,} Parquet files"]
     if partial:
         notes.append(f"{PARTIAL}: {', '.join(partial[:8])}")
-    return dataset.dataset(files, schema, **how), notes
+    return dataset.dataset(files, schema, **layout), notes
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether this is a folder, or a file named like Parquet."""
+    """Whether this is a folder, or a file with the extension of Parquet."""
     return path.is_dir() or path.suffix.lower() in PARQUET_NAMES
 
 
@@ -92,8 +93,8 @@ def parquet_files(origin: Origin) -> list[str]:
         return parquet
     if any(path.suffix.lower() in SUFFIXES for path in files):
         raise ReadError(f"{origin.name}: is a folder of images, not a table. Pass it to addml detect, fit or score.")
-    held = kinds_of(path.name for path in files) or "nothing"
-    raise ReadError(f"{origin.name}: is a folder without Parquet files or images (it holds: {held}). Name one file.")
+    content = kinds_of(path.name for path in files) or "nothing"
+    raise ReadError(f"{origin.name}: is a folder without Parquet files or images (it holds: {content}). Name one file.")
 
 
 def readable(columns: Sequence[str] | None, names: Sequence[str]) -> list[str] | None:
@@ -120,20 +121,20 @@ LABELS = (
 )
 
 
-def read_arrays(origin: Origin, kind: str, key: str | None, asked: Collection[str]) -> tuple[pa.Table, list[str]]:
-    """The table of an .npz, .npy or MATLAB file (version 4 to 7), with the label arrays in `asked`."""
+def read_arrays(origin: Origin, kind: str, key: str | None, labels: Collection[str]) -> tuple[pa.Table, list[str]]:
+    """The table of an .npz, .npy or MATLAB file (version 4 to 7), with the arrays that `labels` name as columns."""
     try:
         with origin.open_seekable() as stream:
-            arrays = _arrays(stream, kind)
+            arrays = _load_arrays(stream, kind)
     except Exception as error:  # a damaged file may raise anything
         problem = f"the array file is damaged or cut short ({error}). Copy or save it again."
         if "pickle" in str(error):
             problem = "holds pickled Python objects, refused because reading them can run any code. Save arrays."
         raise ReadError(f"{origin.name}: {problem}") from error
-    return _table(arrays, key, asked, origin.name)
+    return _table(arrays, key, labels, origin.name)
 
 
-def _arrays(stream: Any, kind: str) -> dict[str, Any]:
+def _load_arrays(stream: Any, kind: str) -> dict[str, Any]:
     if kind != "mat":
         loaded = np.load(stream, allow_pickle=False)
         return dict(loaded) if kind == "npz" else {FEATURES: loaded}
@@ -143,28 +144,29 @@ def _arrays(stream: Any, kind: str) -> dict[str, Any]:
 
 
 def _table(
-    arrays: Mapping[str, Any], key: str | None, asked: Collection[str], source: str
+    arrays: Mapping[str, Any], key: str | None, labels: Collection[str], source: str
 ) -> tuple[pa.Table, list[str]]:
-    chosen = _chosen_key(arrays, key, source)
-    columns, notes = _columns(arrays[chosen], chosen, source)
-    notes.insert(0, f"array: {chosen}, {counted(len(columns), 'column')}")
-    rows, others = len(next(iter(columns.values()))), [name for name in arrays if name != chosen]
-    for name in others:
-        if name in asked and name not in columns:
-            label = _native(np.asarray(arrays[name]), name, source)
-            if label.size != rows:
-                problem = f"has {counted(label.size, 'label')} for {counted(rows, 'row')} of the table."
+    key = _choose_key(arrays, key, source)
+    columns, notes = _columns(arrays[key], key, source)
+    notes.insert(0, f"array: {key}, {counted(len(columns), 'column')}")
+    n_rows = len(next(iter(columns.values())))
+    others = {name: array for name, array in arrays.items() if name != key}
+    for name, array in others.items():
+        if name in labels and name not in columns:
+            values = _native(np.asarray(array), name, source)
+            if values.size != n_rows:
+                problem = f"has {counted(values.size, 'label')} for {counted(n_rows, 'row')} of the table."
                 raise ReadError(f"{source}: array {name} {problem}")
-            columns[name] = label.reshape(rows)
+            columns[name] = values.reshape(n_rows)
             notes.append(f"labels: array {name}, as column {name}")
-        elif name not in asked and name.lower() in LABELS:
+        elif name not in labels and name.lower() in LABELS:
             notes.append(f"labels left out: array {name} (--label {name} evaluates by it)")
-    if unread := [name for name in others if name not in asked and name.lower() not in LABELS]:
+    if unread := [name for name in others if name not in labels and name.lower() not in LABELS]:
         notes.append(f"not read: {', '.join(unread)}")
     return pa.table({name: pa.array(values) for name, values in columns.items()}), notes
 
 
-def _chosen_key(arrays: Mapping[str, Any], key: str | None, source: str) -> str:
+def _choose_key(arrays: Mapping[str, Any], key: str | None, source: str) -> str:
     if key is not None and key not in arrays:
         raise ReadError(f"{source}: has no array {key!r}.{did_you_mean(key, arrays)} It has: {', '.join(arrays)}.")
     if key is not None or FEATURES in arrays:
@@ -189,8 +191,8 @@ def _columns(values: Any, name: str, source: str) -> tuple[dict[str, np.ndarray[
         array = array[:, None]
     if array.ndim != 2 or array.size == 0:
         raise ReadError(f"{source}: array {name} has shape {array.shape}; a table needs (rows, columns), not empty.")
-    turned = np.ascontiguousarray(_native(array, name, source).T)
-    return dict(zip(numbered_names(len(turned)), turned, strict=True)), notes
+    columns = np.ascontiguousarray(_native(array, name, source).T)
+    return dict(zip(numbered_names(len(columns)), columns, strict=True)), notes
 
 
 def _native(array: np.ndarray[Any, Any], name: str, source: str) -> np.ndarray[Any, Any]:

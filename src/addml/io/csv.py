@@ -1,4 +1,4 @@
-"""CSV through Arrow's reader, whole or in batches; if its first rows misled, it is read again."""
+"""CSV through Arrow's reader, whole or in batches; a file that does not match its first rows is read again."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from addml.text import counted, listed, shortened
 
 STREAM_BLOCK_BYTES = 1 << 22
 UTF8 = ("utf-8", "utf-8-sig")
-NEXT_ENCODING = {"utf-8": "cp1252", "utf-8-sig": "cp1252", "cp1252": "latin-1"}  # the last takes any byte
+NEXT_ENCODING = {"utf-8": "cp1252", "utf-8-sig": "cp1252", "cp1252": "latin-1"}  # Latin-1 accepts any byte
 NOT_TEXT = ("int64", "double", "null")  # types that Arrow gives to columns without text
 DATE_NAMES = {"iso": "year first", DAY_FIRST: DAY_FIRST, MONTH_FIRST: MONTH_FIRST}
 
@@ -32,7 +32,7 @@ DATE_NAMES = {"iso": "year first", DAY_FIRST: DAY_FIRST, MONTH_FIRST: MONTH_FIRS
 def read_csv_table(
     origin: Origin, dialect: Dialect, notes: list[str], columns: Sequence[str] | None
 ) -> tuple[pa.Table, list[str]]:
-    """The table, and `notes` with those that need all rows."""
+    """The table, and the notes, extended by those that need all rows."""
     dialect = replace(dialect, columns=check_columns(columns, dialect.names, origin.name))
     while True:
         try:
@@ -41,46 +41,46 @@ def read_csv_table(
             _refuse_binary(table)
             break
         except (pa.ArrowInvalid, UnicodeDecodeError, *DAMAGE) as error:
-            dialect = _amended(origin, dialect, error, notes)
+            dialect = _retry_dialect(origin, dialect, error, notes)
     _check_last_row(origin, dialect, table)
     missing = {name: table[name].null_count for name in table.column_names if table[name].null_count}
-    table = _with_values(table, dialect, notes)
+    table = _parse_columns(table, dialect, notes)
     if missing:
-        shown = listed([f"{name} {count:,}" for name, count in missing.items()], 8)
+        columns = listed([f"{name} {count:,}" for name, count in missing.items()], 8)
         cells = counted(sum(missing.values()), "cell")
-        notes.append(f"missing values: {cells}, empty or marked (NA, NaN, null, n/a, None, ?, -): {shown}")
+        notes.append(f"missing values: {cells}, empty or marked (NA, NaN, null, n/a, None, ?, -): {columns}")
     return table, notes
 
 
 def csv_batches(
-    origin: Origin, dialect: Dialect, notes: list[str], found: list[str] | None = None
+    origin: Origin, dialect: Dialect, notes: list[str], mixed: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The table, a few megabytes at a time.
 
     Types come from the schema, and columns outside it are text; without a schema, the first batch decides. Dates stay
     text unless the schema has dates and the file does not write them in ISO 8601. A number column turns into text at
-    the first batch with a text in it, its numbers written with a decimal point, and is added to `found`. If `found` is
+    the first batch that has a text in it, with a decimal point in its numbers, and is added to `mixed`. If `mixed` is
     None, a text in a number column is an error, except in the dialect's loose columns.
     """
-    done = 0
+    n_yielded = 0
     dialect = replace(dialect, block_bytes=max(dialect.block_bytes, STREAM_BLOCK_BYTES))
     while True:
         try:
-            left = done  # rows that an earlier attempt has yielded
+            to_skip = n_yielded  # by an earlier attempt
             for batch in _stream(origin, dialect):
-                rest = batch.slice(min(left, batch.num_rows))
-                left -= batch.num_rows - rest.num_rows
-                done += rest.num_rows
-                if rest.num_rows:
-                    yield rest
+                new = batch.slice(min(to_skip, batch.num_rows))
+                to_skip -= batch.num_rows - new.num_rows
+                n_yielded += new.num_rows
+                if new.num_rows:
+                    yield new
             return
         except (pa.ArrowInvalid, UnicodeDecodeError, *DAMAGE) as error:
-            slip = CONVERSION.search(str(error))
-            if found is not None and slip is not None and slip[2] in NOT_TEXT:
-                found.append(dialect.names[int(slip[1])])
-                dialect = replace(dialect, loose=(*dialect.loose, found[-1]))
+            conversion = CONVERSION.search(str(error))
+            if mixed is not None and conversion is not None and conversion[2] in NOT_TEXT:
+                mixed.append(dialect.names[int(conversion[1])])
+                dialect = replace(dialect, loose=(*dialect.loose, mixed[-1]))
             else:
-                dialect = _amended(origin, dialect, error, notes)
+                dialect = _retry_dialect(origin, dialect, error, notes)
 
 
 def _stream(origin: Origin, dialect: Dialect) -> Iterator[pa.RecordBatch]:
@@ -88,7 +88,7 @@ def _stream(origin: Origin, dialect: Dialect) -> Iterator[pa.RecordBatch]:
     with origin.open() as stream, csv.open_csv(stream, *_options(dialect)) as reader:
         for batch in reader:
             _refuse_binary(batch)
-            yield _in_schema(batch, dialect)
+            yield _parse_batch(batch, dialect)
     if batch is not None:
         _check_last_row(origin, dialect, batch)
 
@@ -118,27 +118,29 @@ def _options(dialect: Dialect) -> tuple[Any, ...]:
 
 
 def _column_types(dialect: Dialect) -> dict[str, pa.DataType]:
-    """Times are read as text: Arrow parses only ISO 8601, and not where only some rows have a time zone."""
-    raw, schema = (*dialect.numbers, *dialect.dates, *dialect.loose), dialect.schema
-    if schema is None:
+    """The types to read. Times are text at first: Arrow parses only ISO 8601, with a time zone in all rows or none."""
+    raw = (*dialect.numbers, *dialect.dates, *dialect.loose)
+    if dialect.schema is None:
         return dict.fromkeys((*dialect.texts, *raw), pa.string())
-    times = (pa.types.is_timestamp, pa.types.is_time)
-    typed = [one for one in schema if one.name not in raw and not any(is_kind(one.type) for is_kind in times)]
-    return dict.fromkeys(dialect.names, pa.string()) | {one.name: one.type for one in typed}
+    types = dict.fromkeys(dialect.names, pa.string())
+    for field in dialect.schema:
+        if field.name not in raw and not pa.types.is_timestamp(field.type) and not pa.types.is_time(field.type):
+            types[field.name] = field.type
+    return types
 
 
-def _amended(origin: Origin, dialect: Dialect, error: Exception, notes: list[str]) -> Dialect:
+def _retry_dialect(origin: Origin, dialect: Dialect, error: Exception, notes: list[str]) -> Dialect:
     """The dialect for another attempt; raises if there is none."""
-    text = str(error)
-    if "straddling" in text and dialect.block_bytes < LARGEST_BLOCK and not unclosed_quote(origin, dialect):
+    message = str(error)
+    if "straddling" in message and dialect.block_bytes < LARGEST_BLOCK and not unclosed_quote(origin, dialect):
         return replace(dialect, block_bytes=dialect.block_bytes * 8)
-    undecoded = isinstance(error, UnicodeDecodeError) or "invalid UTF8" in text
-    is_certain = dialect.encoding in UTF8 and not origin.head(SAMPLE_BYTES).isascii()  # valid non-ASCII text was seen
-    if undecoded and dialect.encoding in NEXT_ENCODING and not (is_certain or dialect.encoding_is_given):
+    is_undecodable = isinstance(error, UnicodeDecodeError) or "invalid UTF8" in message
+    is_certain = dialect.encoding in UTF8 and not origin.head(SAMPLE_BYTES).isascii()  # the sample is non-ASCII UTF-8
+    if is_undecodable and dialect.encoding in NEXT_ENCODING and not (is_certain or dialect.encoding_is_given):
         encoding = NEXT_ENCODING[dialect.encoding]
         notes.append(f"encoding: not {dialect.encoding} throughout, so read as {encoding}")
         return replace(dialect, encoding=encoding)
-    raise explained(origin, dialect, error) from error
+    raise _explain(origin, dialect, error) from error
 
 
 def _refuse_binary(table: pa.Table | pa.RecordBatch) -> None:
@@ -148,36 +150,35 @@ def _refuse_binary(table: pa.Table | pa.RecordBatch) -> None:
 
 
 def _check_last_row(origin: Origin, dialect: Dialect, table: pa.Table | pa.RecordBatch) -> None:
-    """Raise for an unclosed quote: it puts line ends into the last row."""
-    last = table.slice(max(0, table.num_rows - 1)).to_pylist()
-    has_line_end = any(isinstance(value, str) and re.search(r"[\r\n]", value) for row in last for value in row.values())
-    if has_line_end and (error := unclosed_quote(origin, dialect)) is not None:
+    """Raise for an unclosed quote, which puts line ends into the last row."""
+    last_rows = table.slice(max(0, table.num_rows - 1)).to_pylist()
+    cells = [cell for row in last_rows for cell in row.values()]
+    if not any(isinstance(cell, str) and re.search(r"[\r\n]", cell) for cell in cells):
+        return
+    if (error := unclosed_quote(origin, dialect)) is not None:
         raise error
 
 
-def _with_values(table: pa.Table, dialect: Dialect, notes: list[str]) -> pa.Table:
+def _parse_columns(table: pa.Table, dialect: Dialect, notes: list[str]) -> pa.Table:
     """The table with its text columns of numbers or dates parsed; a column with any other text stays text."""
-    for place, name in enumerate(table.column_names):
-        found = note = None
-        if name in dialect.numbers:
-            kind = "numbers"
-            values, wrong = arrow.parse_numbers(table[name].combine_chunks(), dialect.numbers[name])
-            found = None if wrong.any() else pa.array(values, from_pandas=True)
-        elif name in dialect.dates:
-            kind = "dates"
-            found, note = _dates(table[name].combine_chunks(), day_first=dialect.decimal == ",")
-        else:
+    for index, name in enumerate(table.column_names):
+        if name not in dialect.numbers and name not in dialect.dates:
             continue
-        if found is None:
-            note = "later rows hold other text"
+        texts, note = table[name].combine_chunks(), None
+        if name in dialect.numbers:
+            values, wrong = arrow.parse_numbers(texts, dialect.numbers[name])
+            parsed = None if wrong.any() else pa.array(values, from_pandas=True)
         else:
-            table = table.set_column(place, name, found)
-        if note:
-            notes.append(f"{kind} of {name}: {note}")
+            parsed, note = _parse_dates(texts, day_first=dialect.decimal == ",")
+        if parsed is not None:
+            table = table.set_column(index, name, parsed)
+        if note or parsed is None:
+            kind = "numbers" if name in dialect.numbers else "dates"
+            notes.append(f"{kind} of {name}: {note or 'later rows hold other text'}")
     return table
 
 
-def _dates(column: pa.Array, day_first: bool) -> tuple[pa.Array | None, str | None]:
+def _parse_dates(column: pa.Array, day_first: bool) -> tuple[pa.Array | None, str | None]:
     """The dates of a text column and their format; None if a cell is not a date or has a time zone."""
     distinct = column.drop_null().value_counts()
     values, counts = distinct.field("values"), np.asarray(distinct.field("counts"))
@@ -192,8 +193,8 @@ def _timestamps(days: np.ndarray) -> pa.Array:
     return pa.array(np.rint(days * PER_DAY["us"]).astype("datetime64[us]"))
 
 
-def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
-    """The batch with its text columns of numbers or dates parsed, unless the schema has them as text."""
+def _parse_batch(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
+    """The batch with its text columns of numbers or dates parsed, unless they are text in the schema."""
     schema = dialect.schema
     for name in dict.fromkeys((*dialect.numbers, *dialect.loose, *dialect.dates)):
         kind = pa.string() if name in dialect.dates else pa.float64()
@@ -201,25 +202,25 @@ def _in_schema(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
             kind = schema.field(name).type if name in schema.names else pa.string()
         if name not in batch.schema.names or pa.types.is_string(kind):
             continue
-        style = dialect.numbers.get(name, NumberFormat(decimal=dialect.decimal))
-        texts, column = batch[name], dialect.names.index(name)
+        number_format = dialect.numbers.get(name, NumberFormat(decimal=dialect.decimal))
+        texts, position = batch[name], dialect.names.index(name)
         if name in dialect.loose:
-            text = pc.utf8_trim_whitespace(texts)
-            values = pc.coalesce(arrow.plain_digits(text, style), text)  # numbers with a decimal point
+            texts = pc.utf8_trim_whitespace(texts)
+            values = pc.coalesce(arrow.plain_digits(texts, number_format), texts)  # numbers with a decimal point
         elif name in dialect.dates:
             days = arrow.parse_dates(texts, dialect.dates[name], None)
-            _refuse_others(np.isnan(days) & ~np.asarray(texts.is_null()), texts, column, "timestamp")
+            _check_parsed(np.isnan(days) & ~np.asarray(texts.is_null()), texts, position, "timestamp")
             values = _timestamps(days)
         else:
-            numbers, wrong = arrow.parse_numbers(texts, style)
-            _refuse_others(wrong, texts, column, "double")
+            numbers, wrong = arrow.parse_numbers(texts, number_format)
+            _check_parsed(wrong, texts, position, "double")
             values = pa.array(numbers, from_pandas=True).cast(kind)
         batch = batch.set_column(batch.schema.get_field_index(name), name, values)
     return batch
 
 
-def _refuse_others(wrong: np.ndarray, texts: pa.Array, column: int, kind: str) -> None:
-    """Raise the error that Arrow would; `explained` adds the line to it."""
+def _check_parsed(wrong: np.ndarray, texts: pa.Array, column: int, kind: str) -> None:
+    """Raise the error that Arrow would raise for the first wrong text; `_explain` adds the line."""
     if (row := first_of(wrong)) is not None:
         raise pa.ArrowInvalid(f"CSV column #{column}: conversion error to {kind}: invalid value '{texts[row]}'")
 
@@ -229,8 +230,8 @@ TYPE_NAMES = {"double": "a number", "timestamp": "a date", "bool": "true or fals
 SENTINEL = "a line after the last"
 
 
-def explained(origin: Origin, dialect: Dialect, error: Exception) -> ReadError:
-    """The error to raise instead of Arrow's, with remedy and line, which Python's slower reader finds."""
+def _explain(origin: Origin, dialect: Dialect, error: Exception) -> ReadError:
+    """The error to raise instead of Arrow's, with a remedy and the line, which Python's slower reader finds."""
     if isinstance(error, DAMAGE):
         return origin.unreadable(error)
     try:
@@ -247,11 +248,11 @@ def explained(origin: Origin, dialect: Dialect, error: Exception) -> ReadError:
 
 def unclosed_quote(origin: Origin, dialect: Dialect) -> ReadError | None:
     """The error for a quote that is never closed, or None."""
-    last = deque(_body(origin, dialect, after=[SENTINEL]), maxlen=1)[0]
+    last = deque(_body(origin, dialect, extra_lines=[SENTINEL]), maxlen=1)[0]
     if last.cells == [SENTINEL]:
         return None
     return ReadError(
-        f"{origin.name}, line {last.first}: a quote ({dialect.format.quote}) is opened and "
+        f"{origin.name}, line {last.first_line}: a quote ({dialect.format.quote}) is opened and "
         "never closed, so the rest of the file would be one cell. Close it, or double it if it is part of the text."
     )
 
@@ -266,7 +267,7 @@ def _ragged(origin: Origin, dialect: Dialect) -> ReadError | None:
     if width == 1:
         remedy = ", or remove the lines above the table"
     return ReadError(
-        f"{origin.name}, line {bad.first}: {amount} fields, {len(bad.cells)} where {width} are expected: "
+        f"{origin.name}, line {bad.first_line}: {amount} fields, {len(bad.cells)} where {width} are expected: "
         f"{shortened(dialect.format.delimiter.join(bad.cells), 80)!r}. Correct the line{remedy}."
     )
 
@@ -275,10 +276,10 @@ def _unconvertible(origin: Origin, dialect: Dialect, conversion: re.Match[str]) 
     column, kind, value = int(conversion[1]), conversion[2], conversion[3]
     rows = (row for row in _body(origin, dialect) if column < len(row.cells))
     bad = next((row for row in rows if row.cells[column].strip() == value.strip()), None)
-    place = f", line {bad.first}" if bad else ""
+    line = f", line {bad.first_line}" if bad else ""
     return ReadError(
-        f"{origin.name}{place}: column {dialect.names[column]!r} holds {value!r} where "
-        f"{TYPE_NAMES.get(kind, kind)} is expected. Correct the value, or leave the cell empty if it is not known."
+        f"{origin.name}{line}: column {dialect.names[column]!r} holds {value!r} where "
+        f"{TYPE_NAMES.get(kind, kind)} is expected. Correct the value, or leave the cell empty if it is unknown."
     )
 
 
@@ -295,9 +296,9 @@ def _undecodable(origin: Origin, dialect: Dialect) -> ReadError:
     return ReadError(f"{origin.name}: is not {dialect.encoding} throughout. Set the file's encoding.")
 
 
-def _body(origin: Origin, dialect: Dialect, after: Iterable[str] = ()) -> Iterator[CsvRow]:
-    """The rows below the header, and those of the lines in `after`."""
+def _body(origin: Origin, dialect: Dialect, extra_lines: Iterable[str] = ()) -> Iterator[CsvRow]:
+    """The rows below the header, followed by those of `extra_lines`."""
     with origin.open_text(dialect.encoding, newline="") as stream:
         lines = islice(stream, dialect.skip_lines, None)
-        for row in csv_rows(chain(lines, after), dialect.format):
-            yield row._replace(first=row.first + dialect.skip_lines)
+        for row in csv_rows(chain(lines, extra_lines), dialect.format):
+            yield row._replace(first_line=row.first_line + dialect.skip_lines)

@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from addml.io.source import (
     NoRowsError,
     Origin,
     ReadError,
-    decoded,
+    decode,
     is_remote,
     library,
     no_such_file,
@@ -36,23 +37,23 @@ DEEPEST = 3  # levels of a document that are searched for rows
 
 
 def read_json(origin: Origin, encoding: str | None) -> tuple[pa.Table, list[str]]:
-    """The table of a JSON file: one object a line, or one document with a list of rows."""
-    _, codec, label = decoded(origin.head(SAMPLE_BYTES), origin.name, encoding)
-    codec = "utf-8-sig" if codec == "utf-8" else codec
+    """The table of a JSON file: one object per line, or one document with a list of rows."""
+    _, encoding, label = decode(origin.head(SAMPLE_BYTES), origin.name, encoding)
+    encoding = "utf-8-sig" if encoding == "utf-8" else encoding
     try:
-        document = _document(origin, codec)
-        table, notes = _table_of_lines(origin, codec) if document is None else _table_of(document, origin.name)
+        document = _load_document(origin, encoding)
+        table, notes = _table_of_lines(origin, encoding) if document is None else _table_of(document, origin.name)
     except DAMAGE as error:
         raise origin.unreadable(error) from error
     return table, [f"encoding: {label}", *notes]
 
 
 def as_json(value: Any) -> str:
-    """The value as JSON; types that JSON lacks become text."""
+    """The value as JSON; values of types that JSON lacks become text."""
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
-def _document(origin: Origin, encoding: str) -> Any:
+def _load_document(origin: Origin, encoding: str) -> Any:
     """The JSON value of the whole file; None if every line is an object of its own."""
     with origin.open_text(encoding) as stream:
         lines = (line for line in stream if line.strip())
@@ -61,13 +62,13 @@ def _document(origin: Origin, encoding: str) -> Any:
         return None
     if first.lstrip().startswith("{"):
         with suppress(json.JSONDecodeError):
-            whole = json.loads(first)
-            return None if second or not _rows_in(whole) else whole
+            document = json.loads(first)
+            return None if second or not _find_rows(document)[1] else document
     try:
         with origin.open_text(encoding) as stream:
             return json.load(stream)
     except json.JSONDecodeError as error:
-        if first.startswith("{") and second.startswith("{"):  # one line is broken; _items names it
+        if first.startswith("{") and second.startswith("{"):  # a line is broken, and _parse_lines names it
             return None
         raise ReadError(f"{origin.name}, line {error.lineno}: is not JSON: {error.msg}. Correct the line.") from error
 
@@ -76,45 +77,45 @@ def _table_of(document: Any, source: str) -> tuple[pa.Table, list[str]]:
     """The table in a document: a list of rows, an object with such a list, or an object of columns."""
     if document in ([], {}):
         raise NoRowsError(f"{source}: holds no rows, only {document!r}.")
-    place, rows = _rows_in(document) or ("", None)
-    if rows is None:
+    path, rows = _find_rows(document)
+    if not rows:
         raise ReadError(f"{source}: no rows found in this JSON. Write a list of objects {{...}}, alone or under a key.")
-    notes = [f"format: one JSON document, its rows under {place!r}" if place else "format: one JSON list"]
-    if place and (others := [key for key in document if key != place.partition(".")[0]]):
+    notes = [f"format: one JSON document, its rows under {path!r}" if path else "format: one JSON list"]
+    if path and (others := [key for key in document if key != path.partition(".")[0]]):
         notes.append(f"not read: {listed(others, 8)}")
-    table, changed = _table(rows)
-    return table, [*notes, *changed]
+    table, changes = _table(rows)
+    return table, [*notes, *changes]
 
 
-def _rows_in(document: Any) -> tuple[str, Rows] | None:
-    """The place (key.key) and the rows of a document's best list: one with a likely name, else the longest."""
-    found = list(_lists_in(document, (), DEEPEST))
-    if found:
-        path, rows = max(found, key=lambda one: (any(key in ROW_NAMES for key in one[0]), len(one[1])))
-        return ".".join(path), rows
-    return ("", columns) if isinstance(document, dict) and (columns := _from_columns(document)) else None
+def _find_rows(document: Any) -> tuple[str, Rows]:
+    """The path (key.key) and the rows of a document's best list: one with a likely name, else the longest."""
+    lists = list(_lists_in(document, (), DEEPEST))
+    if not lists:
+        return "", _from_columns(document) if isinstance(document, dict) else []
+    path, rows = max(lists, key=lambda item: (any(key in ROW_NAMES for key in item[0]), len(item[1])))
+    return ".".join(path), rows
 
 
-def _lists_in(node: Any, path: tuple[str, ...], deeper: int) -> Iterator[tuple[tuple[str, ...], Rows]]:
+def _lists_in(node: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Rows]]:
     if isinstance(node, list) and node and all(isinstance(item, dict) for item in node):
         yield path, node
     elif isinstance(node, list) and len(node) > 1 and all(isinstance(item, list) for item in node):
-        is_named = all(isinstance(cell, str) for cell in node[0]) and len(set(node[0])) == len(node[0])
-        names = node[0] if is_named else numbered_names(len(node[0]))
-        yield path, [dict(zip(names, row, strict=False)) for row in node[is_named:]]
-    elif isinstance(node, dict) and deeper:
+        has_names = all(isinstance(cell, str) for cell in node[0]) and len(set(node[0])) == len(node[0])
+        names = node[0] if has_names else numbered_names(len(node[0]))
+        yield path, [dict(zip(names, row, strict=False)) for row in node[has_names:]]
+    elif isinstance(node, dict) and depth:
         for key, value in node.items():
-            yield from _lists_in(value, (*path, key), deeper - 1)
+            yield from _lists_in(value, (*path, key), depth - 1)
 
 
-def _from_columns(document: dict[str, Any]) -> Rows | None:
-    """Rows from columns: lists of equal length, or objects with equal keys, as pandas writes them."""
-    columns = [list(one.values()) if isinstance(one, dict) else one for one in document.values()]
-    if not all(isinstance(column, list) for column in columns) or len({len(column) for column in columns}) != 1:
-        return None
-    keys = {tuple(one) for one in document.values() if isinstance(one, dict)}  # row numbers
-    if len(keys) > 1 or not all(key.isdigit() for own in keys for key in own):
-        return None
+def _from_columns(document: dict[str, Any]) -> Rows:
+    """Rows from columns: lists of equal length, or objects with equal keys, as pandas writes them; or none."""
+    columns = [list(column.values()) if isinstance(column, dict) else column for column in document.values()]
+    if not all(isinstance(column, list) for column in columns) or len(set(map(len, columns))) != 1:
+        return []
+    keys = {tuple(column) for column in document.values() if isinstance(column, dict)}  # row numbers
+    if len(keys) > 1 or not all(map(str.isdigit, chain.from_iterable(keys))):
+        return []
     return [dict(zip(document, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -124,32 +125,34 @@ def _table(items: Sequence[dict[str, Any]]) -> tuple[pa.Table, list[str]]:
 
 
 def _table_of_lines(origin: Origin, encoding: str) -> tuple[pa.Table, list[str]]:
-    """The table of one JSON object a line; keys with values of several types become text."""
-    block, is_utf8 = BLOCK_BYTES, encoding == "utf-8-sig"
+    """The table of one JSON object per line; keys with values of several types become text."""
+    block_size = BLOCK_BYTES
     while True:
         try:
-            raw = origin.open()
-            with raw if is_utf8 else pa.transcoding_input_stream(raw, encoding, "utf8") as stream:
-                return arrow_json.read_json(stream, arrow_json.ReadOptions(block_size=block)), []
+            stream = origin.open()
+            if encoding != "utf-8-sig":
+                stream = pa.transcoding_input_stream(stream, encoding, "utf8")
+            with stream:
+                return arrow_json.read_json(stream, arrow_json.ReadOptions(block_size=block_size)), []
         except (pa.ArrowInvalid, UnicodeDecodeError) as error:
-            if "straddling" not in str(error) or block >= LARGEST_BLOCK:
-                return _table(list(_items(origin, encoding)))
-            block *= 8
+            if "straddling" not in str(error) or block_size >= LARGEST_BLOCK:
+                return _table(list(_parse_lines(origin, encoding)))
+            block_size *= 8
 
 
-def _items(origin: Origin, encoding: str) -> Iterator[dict[str, Any]]:
+def _parse_lines(origin: Origin, encoding: str) -> Iterator[dict[str, Any]]:
     with origin.open_text(encoding) as stream:
         for number, line in enumerate(stream, start=1):
             if not line.strip():
                 continue
-            where, shown = f"{origin.name}, line {number}", f"{line.strip()!r:.60}"
+            location, excerpt = f"{origin.name}, line {number}", f"{line.strip()!r:.60}"
             try:
                 item = json.loads(line)
             except json.JSONDecodeError as error:
-                problem = f"is not a whole JSON object: {error.msg}: {shown}. Write one object a line."
-                raise ReadError(f"{where}: {problem}") from error
+                problem = f"is not a whole JSON object: {error.msg}: {excerpt}. Write one object per line."
+                raise ReadError(f"{location}: {problem}") from error
             if not isinstance(item, dict):
-                raise ReadError(f"{where}: is not a JSON object {{...}}: {shown}.")
+                raise ReadError(f"{location}: is not a JSON object {{...}}: {excerpt}.")
             yield item
 
 
@@ -161,28 +164,28 @@ def read_excel(
     origin: Origin, sheet: str | None, header: bool | None, skip_rows: int | None
 ) -> tuple[pa.Table, list[str]]:
     """The table of one sheet (default: the first that is not empty), and notes."""
-    name, rows, blank, others = _sheet_rows(origin, sheet, skip_rows or 0)
-    elsewhere = f" Its other sheets: {', '.join(others)}." if others else ""
+    name, rows, n_blank, others = _read_sheet(origin, sheet, skip_rows or 0)
+    hint = f" Its other sheets: {', '.join(others)}." if others else ""
     if not rows:
-        raise NoRowsError(f"{origin.name}: sheet {name!r} is empty.{elsewhere}")
+        raise NoRowsError(f"{origin.name}: sheet {name!r} is empty.{hint}")
     texts = [["" if cell is None else str(cell) for cell in row] for row in rows[:HEADER_ROWS]]
     start = table_start(texts) if skip_rows is None else 0
     rows, texts = _trimmed(rows[start:]), texts[start:]
-    named = has_header(texts) if header is None else header
-    names = texts[0][: len(rows[0])] if named else numbered_names(len(rows[0]))
-    body = rows[1:] if named else rows
+    header = has_header(texts) if header is None else header
+    names = texts[0][: len(rows[0])] if header else numbered_names(len(rows[0]))
+    body = rows[1:] if header else rows
     if not body:
-        held = f"holds a header and no rows: {', '.join(names[:8])}"
-        raise NoRowsError(f"{origin.name}: sheet {name!r} {held}.{elsewhere}")
-    table, changed = table_from_rows(names, body)
+        problem = f"holds a header and no rows: {', '.join(names[:8])}"
+        raise NoRowsError(f"{origin.name}: sheet {name!r} {problem}.{hint}")
+    table, changes = table_from_rows(names, body)
     notes = [f"sheet: {name}" + (f" (not read: {', '.join(others)})" if others else "")]
     notes += [f"above the table: {counted(start, 'row')} not read (--skip-rows 0 reads them)"] if start else []
-    notes.append(f"header: {'first row' if named else 'none found'}")
-    notes += [f"left out: {counted(blank, 'blank row')} of the sheet"] if blank else []
-    return table, [*notes, *changed]
+    notes.append(f"header: {'first row' if header else 'none found'}")
+    notes += [f"left out: {counted(n_blank, 'blank row')} of the sheet"] if n_blank else []
+    return table, [*notes, *changes]
 
 
-def _sheet_rows(origin: Origin, sheet: str | None, skipped: int) -> tuple[str, list[list[Any]], int, list[str]]:
+def _read_sheet(origin: Origin, sheet: str | None, skip_rows: int) -> tuple[str, list[list[Any]], int, list[str]]:
     """The sheet's name, its rows that are not blank, the number of blank rows among them, and other sheets."""
     openpyxl = library("openpyxl", "excel", f"{origin.name}: an Excel file")
     try:
@@ -191,33 +194,33 @@ def _sheet_rows(origin: Origin, sheet: str | None, skipped: int) -> tuple[str, l
             book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
             for chosen in _candidates(book, sheet, origin.name):
                 cells = chosen.iter_rows(values_only=True, max_row=SHEET_ROWS + 1)
-                rows = [[None if isinstance(one, str) and is_missing(one) else one for one in row] for row in cells]
+                rows = [[None if isinstance(cell, str) and is_missing(cell) else cell for cell in row] for row in cells]
                 if len(rows) > SHEET_ROWS:
                     raise ReadError(f"{origin.name}: sheet {chosen.title!r} has more than {SHEET_ROWS:,} rows.")
-                filled = [place for place, row in enumerate(rows[skipped:]) if _length(row)]
+                filled = [index for index, row in enumerate(rows[skip_rows:]) if _length(row)]
                 if filled:
                     break
     except ReadError:
         raise
     except Exception as error:  # a damaged file may raise anything
         raise ReadError(f"{origin.name}: the workbook is damaged ({error}). Save or copy it again.") from error
-    blank = filled[-1] - filled[0] + 1 - len(filled) if filled else 0
-    others = [other for other in book.sheetnames if other != chosen.title]
-    return chosen.title, _trimmed(rows[skipped:]), blank, others
+    n_blank = filled[-1] - filled[0] + 1 - len(filled) if filled else 0
+    others = [name for name in book.sheetnames if name != chosen.title]
+    return chosen.title, _trimmed(rows[skip_rows:]), n_blank, others
 
 
 def _candidates(book: Any, sheet: str | None, source: str) -> list[Any]:
     """The named sheet, or all sheets, visible ones first."""
     if sheet is None:
-        return sorted(book.worksheets, key=lambda one: bool(one.sheet_state != "visible"))
-    names = [one.title for one in book.worksheets]
+        return sorted(book.worksheets, key=lambda worksheet: bool(worksheet.sheet_state != "visible"))
+    names = [worksheet.title for worksheet in book.worksheets]
     if sheet in names:
         return [book.worksheets[names.index(sheet)]]
     raise ReadError(f"{source}: has no sheet {sheet!r}.{did_you_mean(sheet, names)} It has: {', '.join(names)}.")
 
 
 def _trimmed(rows: list[list[Any]]) -> list[list[Any]]:
-    """The rows that are not blank, padded to one length, without blank columns at the right."""
+    """The rows that are not blank, padded to one length, without blank columns on the right."""
     width = max(map(_length, rows), default=0)
     return [row[:width] + [None] * (width - len(row)) for row in rows if _length(row)]
 
@@ -238,51 +241,51 @@ def is_address(source: str) -> bool:
 
 def read_sql(address: str, query: str | None) -> tuple[pa.Table, list[str]]:
     """The rows of a query; nothing is committed."""
-    scheme, shown = address.partition("://")[0].lower(), without_password(address)
+    name, scheme = without_password(address), address.partition("://")[0].lower()
     if scheme in NOT_DATABASES:
-        raise ReadError(f"{shown}: {scheme} addresses are not supported. Download the file and give its path.")
+        raise ReadError(f"{name}: {scheme} addresses are not supported. Download the file and give its path.")
     if not query or not query.strip():
-        raise ReadError(f"{shown}: a database needs a query, such as 'select * from orders'.")
+        raise ReadError(f"{name}: a database needs a query, such as 'select * from orders'.")
     if not READING.match(query):
-        raise ReadError(f"{shown}: the query {query!r} is refused: it must begin with select or with.")
+        raise ReadError(f"{name}: the query {query!r} is refused: it must begin with select or with.")
     engine = database(address)
-    shown = engine.url.render_as_string(hide_password=True)
-    with disposed(engine, ReadError, f"{shown}: the query {query!r} failed"), engine.connect() as connection:
+    name = engine.url.render_as_string(hide_password=True)
+    with disposing(engine, ReadError, f"{name}: the query {query!r} failed"), engine.connect() as connection:
         if engine.dialect.name == "sqlite":  # its driver commits `with ... delete` on its own
             connection.exec_driver_sql("pragma query_only = on")
         options = connection.execution_options(stream_results=True, no_parameters=True)
         result = options.exec_driver_sql(query)
         if not result.returns_rows:
-            raise ReadError(f"{shown}: the query gives no rows: {query!r}. Write a select.")
+            raise ReadError(f"{name}: the query returns no rows: {query!r}. Write a select.")
         table, notes = table_from_rows(list(result.keys()), [tuple(row) for row in result])
-    return table, [f"database: {shown}", f"query: {query}", *notes]
+    return table, [f"database: {name}", f"query: {query}", *notes]
 
 
 @contextmanager
-def disposed(engine: Any, kind: type[Exception], what: str) -> Iterator[None]:
-    """Release the connections at the end; database errors become `kind`, prefixed with `what`."""
+def disposing(engine: Any, error_type: type[Exception], problem: str) -> Iterator[None]:
+    """Release the connections at the end; database errors become `error_type`, prefixed with `problem`."""
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
     except SQLAlchemyError as error:
-        raise kind(f"{what}: {getattr(error, 'orig', None) or error}.") from error
+        raise error_type(f"{problem}: {getattr(error, 'orig', None) or error}.") from error
     finally:
         engine.dispose()
 
 
 def database(address: str) -> Any:
     """The engine for an address; a missing SQLite file is an error."""
-    shown = without_password(address)
-    sqlalchemy = library("sqlalchemy", "sql", f"{shown}: a database")
+    name = without_password(address)
+    sqlalchemy = library("sqlalchemy", "sql", f"{name}: a database")
     try:
         engine = sqlalchemy.create_engine(address)
     except ImportError as error:
-        raise ReadError(f"{shown}: the driver of this database is not installed: {error}.") from error
+        raise ReadError(f"{name}: the driver of this database is not installed: {error}.") from error
     except (sqlalchemy.exc.ArgumentError, sqlalchemy.exc.NoSuchModuleError) as error:
-        raise ReadError(f"{shown}: is not a database address: {without_password(str(error))}.") from error
-    name: Any = engine.url.database
-    in_file = engine.dialect.name == "sqlite" and name and not name.startswith((":memory:", "file:"))
-    if in_file and not Path(name).exists():  # SQLite would create it
-        raise no_such_file(Path(name))
+        raise ReadError(f"{name}: is not a database address: {without_password(str(error))}.") from error
+    file: Any = engine.url.database
+    is_file = engine.dialect.name == "sqlite" and file and not file.startswith((":memory:", "file:"))
+    if is_file and not Path(file).exists():  # SQLite would create it
+        raise no_such_file(Path(file))
     return engine

@@ -1,4 +1,4 @@
-"""Images of a folder, a zip archive or one file as one array (n, channels, height, width)."""
+"""Images from a folder, a zip archive or a single file as one array (n, channels, height, width)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ZIP = ".zip"
 LARGEST = 64  # pixels a side; images that all have one size up to this keep it
 DEEP = ("I", "I;16", "I;16B", "I;16L", "I;16N", "F")  # Pillow's modes with more than 8 bits
 GREY = ("1", "L", "LA", "La", *DEEP)
-WHITE_16, BITS_16 = 65535, 257.0  # white in 16 bits, and 16-bit steps per 8-bit step
+WHITE_16, STEPS_16 = 65535, 257.0  # white in 16 bits, and 16-bit steps per 8-bit step
 ORIENTATION, TURNED = 0x0112, (5, 6, 7, 8)  # the EXIF tag, and its values that swap height and width
 
 Result = TypeVar("Result")
@@ -43,7 +43,7 @@ class Pictures:
     images: np.ndarray  # (n, channels, height, width), uint8, or float32 if some file has more than 8 bits
     notes: tuple[str, ...]
     sizes: tuple[tuple[int, int], ...] = ()  # height and width of each original image
-    folder: Path | None = None  # None for an archive or one file
+    folder: Path | None = None  # None for an archive or a single file
 
 
 class Head(NamedTuple):
@@ -82,7 +82,7 @@ def look_at(
     channels: int | None = None,
     largest: int = LARGEST,
 ) -> Heads:
-    """As `read_images`, without reading the pixels yet."""
+    """As `read_images`, but the pixels are not read yet."""
     _pillow()
     sides = (size, size) if isinstance(size, int) else size
     if sides is not None and (len(sides) != 2 or any(type(side) is not int or side < 1 for side in sides)):
@@ -93,19 +93,19 @@ def look_at(
     if not files:
         raise ImageError(f"{path}: holds no image files ({', '.join(SUFFIXES)}); name a folder of images.")
     broken = list[str]()
-    known = [head for _, head in _readable(files, lambda file: _head(path, file), broken)]
-    kinds = {one.is_float: _legible(one.file) for one in known}
+    heads = [head for _, head in _readable(files, lambda file: _read_head(path, file), broken)]
+    kinds = {head.is_float: _legible(head.file) for head in heads}
     if len(kinds) > 1:  # floating-point images may range from 0 to 1 or from -1000 to 1000
         raise ImageError(
             f"{path}: {kinds[True]} has floating-point pixels, {kinds[False]} 8-bit or 16-bit ones, and their scales "
             "differ; convert them to one kind, or put each kind into its own folder."
         )
     if sides is None:
-        own = {one.size for one in known}
-        only = next(iter(own)) if len(own) == 1 else (largest + 1, 0)
-        sides = only if max(only) <= largest else (largest, largest)
-    found = channels or max((one.channels for one in known), default=1)
-    return Heads(path, tuple(known), tuple(broken), (found, *sides), any(one.deep for one in known))
+        sizes = {head.size for head in heads}
+        common = sizes.pop() if len(sizes) == 1 else None
+        sides = common if common and max(common) <= largest else (largest, largest)
+    channels = channels or max((head.channels for head in heads), default=1)
+    return Heads(path, tuple(heads), tuple(broken), (channels, *sides), any(head.deep for head in heads))
 
 
 @dataclass(frozen=True)
@@ -119,45 +119,45 @@ class Heads:
     deep: bool  # whether some image has more than 8 bits
 
     def read(self, skip_broken: bool) -> Pictures:
-        heads, read, broken = {one.file: one for one in self.known}, list[Head](), list(self.broken)
+        heads, loaded, broken = {head.file: head for head in self.known}, list[Head](), list(self.broken)
         images = np.empty((len(heads), *self.shape), np.float32 if self.deep else np.uint8)
-        pixels = _readable(heads, lambda file: _pixels(self.folder, heads[file], self.shape, self.deep), broken)
+        pixels = _readable(heads, lambda file: _read_pixels(self.folder, heads[file], self.shape, self.deep), broken)
         for file, image in pixels:
-            images[len(read)] = image
-            read.append(heads[file])
+            images[len(loaded)] = image
+            loaded.append(heads[file])
         broken.sort()
-        if broken and (not skip_broken or not read):
-            files = len(self.known) + len(self.broken)
-            problem = f"{len(broken):,} of {counted(files, 'file')} cannot be read as images: {listed(broken)}"
+        if broken and (not skip_broken or not loaded):
+            n_files = len(self.known) + len(self.broken)
+            problem = f"{len(broken):,} of {counted(n_files, 'file')} cannot be read as images: {listed(broken)}"
             remedy = "repair or remove them, or skip them with --skip-unreadable (skip_broken=True)."
-            raise ImageError(f"{self.folder}: {problem}; {remedy if len(broken) < files else 'are these images?'}")
-        left_out = [f"unreadable files left out: {listed(broken)} (--skip-unreadable)"] if broken else []
-        notes = (*left_out, *_ignored(self.folder), *self._changes())
+            raise ImageError(f"{self.folder}: {problem}; {remedy if len(broken) < n_files else 'are these images?'}")
+        skipped = [f"unreadable files left out: {listed(broken)} (--skip-unreadable)"] if broken else []
+        notes = (*skipped, *_ignored(self.folder), *self._changes())
         folder = self.folder if self.folder.is_dir() else None
-        names, sizes = tuple(_legible(one.file) for one in read), tuple(one.size for one in read)
-        return Pictures(names, images[: len(read)], notes, sizes, folder)
+        names = tuple(_legible(head.file) for head in loaded)
+        return Pictures(names, images[: len(loaded)], notes, tuple(head.size for head in loaded), folder)
 
     def _changes(self) -> list[str]:
         """Notes on the changes that give all images one shape."""
-        known, (channels, *size) = self.known, self.shape
+        heads, (channels, height, width) = self.known, self.shape
         counts = {
-            f"resized to {size[0]} x {size[1]} pixels (--size)": sum(one.size != tuple(size) for one in known),
-            "made grey": sum(one.channels > channels for one in known),
-            "grey images among colour images": sum(one.channels < channels for one in known),
-            "transparent pixels made white": sum(one.transparent for one in known),
-            "more than 8 bits, kept as fractions": sum(one.deep and not one.is_float for one in known),
-            "floating-point pixels, not rescaled": sum(one.is_float for one in known),
+            f"resized to {height} x {width} pixels (--size)": sum(head.size != (height, width) for head in heads),
+            "made grey": sum(head.channels > channels for head in heads),
+            "grey images among colour images": sum(head.channels < channels for head in heads),
+            "transparent pixels made white": sum(head.transparent for head in heads),
+            "more than 8 bits, kept as fractions": sum(head.deep and not head.is_float for head in heads),
+            "floating-point pixels, not rescaled": sum(head.is_float for head in heads),
         }
-        return [f"{words}: {count:,} of {counted(len(known), 'image')}" for words, count in counts.items() if count]
+        return [f"{change}: {count:,} of {counted(len(heads), 'image')}" for change, count in counts.items() if count]
 
 
 def read_mask(path: Path, size: tuple[int, int]) -> np.ndarray:
     """The marked (not black) pixels (height, width) of a mask."""
-    one = _head(path.parent, path.name)
-    if one.size != size:
-        own = " x ".join(map(str, one.size))
-        raise ImageError(f"{path}: has {own} pixels, its image {size[0]} x {size[1]}; give both the same size.")
-    return np.asarray(_pixels(path.parent, one, (1, *size), deep=True)[0] > 0)
+    head = _read_head(path.parent, path.name)
+    if head.size != size:
+        pixels = f"{head.size[0]} x {head.size[1]} pixels, its image {size[0]} x {size[1]}"
+        raise ImageError(f"{path}: has {pixels}; give both the same size.")
+    return np.asarray(_read_pixels(path.parent, head, (1, *size), deep=True)[0] > 0)
 
 
 def is_image_folder(path: str | os.PathLike[str]) -> bool:
@@ -197,11 +197,11 @@ def _walk(folder: str | os.PathLike[str]) -> Iterator[str]:
     def refuse(error: OSError) -> None:  # an unreadable subfolder is not an empty one
         raise ImageError(f"{error.filename}: cannot be read ({error.strerror}); change its permissions or move it.")
 
-    for place, folders, names in os.walk(folder, onerror=refuse):
-        if place == os.fspath(folder) and MASKS in folders and {"test", "train"} & set(folders):
+    for parent, folders, names in os.walk(folder, onerror=refuse):
+        if parent == os.fspath(folder) and MASKS in folders and {"test", "train"} & set(folders):
             folders.remove(MASKS)  # MVTec's layout: masks are not images to score
         for name in filter(_is_image, names):
-            yield os.path.relpath(os.path.join(place, name), folder)
+            yield os.path.relpath(os.path.join(parent, name), folder)
 
 
 def _is_image(name: str) -> bool:
@@ -220,16 +220,16 @@ def _legible(name: str) -> str:
 def _ignored(folder: Path) -> list[str]:
     """Notes on other files in a folder of images, except hidden ones."""
     others, links = list[str](), list[str]()
-    for place, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
         others += [name for name in names if not name.startswith(".") and not _is_image(name)]
-        paths = (os.path.join(place, name) for name in folders)
+        paths = (os.path.join(parent, name) for name in folders)
         links += [_legible(os.path.relpath(path, folder)) for path in paths if os.path.islink(path)]
     notes = [f"ignored, not image files: {kinds_of(others)}"] if others else []
     return notes + ([f"links to folders, not followed: {listed(sorted(links))}"] if links else [])
 
 
-def _content(folder: Path, name: str) -> Path | IO[bytes]:
-    """What to give to Pillow: the file's path, or its bytes in an archive."""
+def _path_or_bytes(folder: Path, name: str) -> Path | IO[bytes]:
+    """The file's path, or its bytes if the folder is an archive."""
     if _is_zip(folder):
         return io.BytesIO(_archive(folder).read(name))
     path = folder / name if folder.is_dir() else folder
@@ -244,43 +244,44 @@ def _archive(path: Path) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
-def _head(folder: Path, name: str) -> Head:
-    with _pillow().Image.open(_content(folder, name)) as image:
+def _read_head(folder: Path, name: str) -> Head:
+    with _pillow().Image.open(_path_or_bytes(folder, name)) as image:
         mode, turned = image.mode, image.getexif().get(ORIENTATION) in TURNED
         size = image.size if turned else image.size[::-1]
         return Head(name, size, 1 if mode in GREY else 3, mode in DEEP, mode == "F", image.has_transparency_data)
 
 
-def _pixels(folder: Path, one: Head, shape: tuple[int, int, int], deep: bool) -> np.ndarray:
+def _read_pixels(folder: Path, head: Head, shape: tuple[int, int, int], deep: bool) -> np.ndarray:
     """An image (channels, height, width) in uint8, or in float32 from 0 to 255 if `deep`."""
-    pillow, (channels, *size) = _pillow(), shape
-    with pillow.Image.open(_content(folder, one.file)) as image:
+    pillow = _pillow()
+    channels, height, width = shape
+    with pillow.Image.open(_path_or_bytes(folder, head.file)) as image:
         image.load()
-        flat = _opaque(pillow.ImageOps.exif_transpose(image), one, "L" if channels == 1 else "RGB")
-    if flat.size != tuple(size[::-1]):
-        flat = flat.resize(size[::-1], pillow.Image.Resampling.BILINEAR, reducing_gap=3.0)
-    pixels = np.asarray(flat)
-    if one.deep and not np.isfinite(pixels).all():
+        opaque = _opaque(pillow.ImageOps.exif_transpose(image), head, "L" if channels == 1 else "RGB")
+    if opaque.size != (width, height):
+        opaque = opaque.resize((width, height), pillow.Image.Resampling.BILINEAR, reducing_gap=3.0)
+    pixels = np.asarray(opaque)
+    if head.deep and not np.isfinite(pixels).all():
         raise ValueError("holds NaN or infinity")
     layers = pixels[None] if pixels.ndim == 2 else np.moveaxis(pixels, 2, 0)
     layers = np.repeat(layers, channels, axis=0) if len(layers) < channels else layers
     return np.ascontiguousarray(layers, np.float32 if deep else np.uint8)
 
 
-def _opaque(image: Any, one: Head, mode: str) -> Any:
+def _opaque(image: Any, head: Head, mode: str) -> Any:
     """The image without transparency, in 8 bits or fractions of them; floating-point pixels are not rescaled."""
     pillow = _pillow()
-    if one.deep:
+    if head.deep:
         pixels = np.array(image, np.float32)
-        if one.transparent:
+        if head.transparent:
             pixels[pixels == image.info["transparency"]] = WHITE_16
-        return pillow.Image.fromarray(pixels if one.is_float else pixels / np.float32(BITS_16))
-    if not one.transparent:
+        return pillow.Image.fromarray(pixels if head.is_float else pixels / np.float32(STEPS_16))
+    if not head.transparent:
         return image.convert(mode)
-    seen = image.convert("RGBA")
-    white = pillow.Image.new("RGBA", seen.size, "white")
-    white.alpha_composite(seen)
-    return white.convert(mode)
+    rgba = image.convert("RGBA")
+    background = pillow.Image.new("RGBA", rgba.size, "white")
+    background.alpha_composite(rgba)
+    return background.convert(mode)
 
 
 def _readable(files: Iterable[str], read: Callable[[str], Result], broken: list[str]) -> Iterator[tuple[str, Result]]:
@@ -289,8 +290,8 @@ def _readable(files: Iterable[str], read: Callable[[str], Result], broken: list[
         try:
             result = read(file)
         except Exception as error:  # damaged files make Pillow raise anything
-            why = re.sub(r"\s+", " ", (str(error).splitlines() or [type(error).__name__])[0])[:80]
-            broken.append(f"{_legible(file)} ({'not an image' if 'cannot identify' in why else why})")
+            reason = re.sub(r"\s+", " ", (str(error).splitlines() or [type(error).__name__])[0])[:80]
+            broken.append(f"{_legible(file)} ({'not an image' if 'cannot identify' in reason else reason})")
         else:
             yield file, result
 

@@ -21,7 +21,7 @@ from addml.io.source import (
     Origin,
     ReadError,
     archive_format,
-    decoded,
+    decode,
     find_origin,
     zip_names,
 )
@@ -83,26 +83,26 @@ class ReadResult:
 
 @dataclass(frozen=True)
 class Batches:
-    """A table in batches, readable once. All have one schema, but for `loose` columns; these and `notes` may grow."""
+    """A table in batches, readable once. All have one schema, except in `loose`, which may grow as `notes` may."""
 
     schema: pa.Schema
     batches: Iterator[pa.RecordBatch]
     notes: list[str] = field(default_factory=list)
-    rows: int | None = None  # the total, known where the file was read whole
-    loose: list[str] = field(default_factory=list)  # number columns that turn into text at the first text in them
+    rows: int | None = None  # the total, known if the file was read whole
+    loose: list[str] = field(default_factory=list)  # number columns that turned into text at their first text
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self.batches
 
 
-def read_table(source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, **known: Any) -> ReadResult:
+def read_table(source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, **fields: Any) -> ReadResult:
     """Read a file, a Parquet folder, standard input ('-') or a database address with a `query`.
 
-    `known` are fields of FileOptions. In a CSV, the columns in `texts` stay text, and so do codes such as 00501 unless
+    `fields` are those of FileOptions. In a CSV, the columns in `texts` stay text, and so do codes such as 00501 unless
     `codes` is False. Label arrays in a file of arrays are dropped unless `labels` or `columns` name them: the model
     must not learn from them.
     """
-    options = FileOptions(columns=columns, **known)
+    options = FileOptions(columns=columns, **fields)
     return _read(*_locate(source, options), options)
 
 
@@ -113,82 +113,83 @@ def open_batches(
     columns: Sequence[str] | None = None,
     batch_rows: int = BATCH_ROWS,
     loose: Sequence[str] | None = None,
-    **known: Any,
+    **fields: Any,
 ) -> Batches:
     """As `read_table`, at most `batch_rows` rows at a time; CSV and Parquet are never held in memory as a whole.
 
     The columns of `schema` are required and read in its types, except ISO 8601 dates in a CSV, which stay text.
     `columns` (default: those of `schema`, else all) may name others: they keep their type, or are text in a CSV with
-    a schema. A number column of a CSV turns into text at the first batch with a text in it, and is listed in the
+    a schema. A number column of a CSV turns into text at the first batch that has a text in it, and is listed in the
     result's `loose`. Pass that list to a second reading to have these columns as text from the start; a text in any
     other number column is then an error.
     """
-    wanted = schema.names if columns is None and schema is not None else columns
-    options = FileOptions(columns=wanted, **known)
+    if columns is None and schema is not None:
+        columns = schema.names
+    options = FileOptions(columns=columns, **fields)
     origin, kind, notes = _locate(source, options)
     if kind == "csv":
-        dialect, more = sniff(origin, options)
-        notes.extend(more)
-        chosen, found = check_columns(wanted, dialect.names, origin.name), list[str]()
+        dialect, dialect_notes = sniff(origin, options)
+        notes.extend(dialect_notes)
+        chosen, mixed = check_columns(columns, dialect.names, origin.name), list[str]()
         dialect = replace(dialect, loose=tuple(loose or ()), columns=chosen, schema=schema)
-        batches = csv_batches(origin, dialect, notes, found if loose is None else None)
-        conforming = conformed(batches, wanted, None, batch_rows, origin.name)  # csv_batches has applied the schema
-        return _started(conforming, notes, origin.name, loose=found)
+        batches = csv_batches(origin, dialect, notes, mixed if loose is None else None)
+        batches = conformed(batches, columns, None, batch_rows, origin.name)  # csv_batches has applied the schema
+        return _started(batches, notes, origin.name, loose=mixed)
     if kind not in STREAMED:
-        whole = _read(origin, kind, notes, options)
-        pieces = conformed(whole.table.to_batches(max_chunksize=batch_rows), None, schema, batch_rows, origin.name)
-        return _started(pieces, whole.notes, origin.name, rows=whole.table.num_rows)
-    batches = parquet_batches(origin, wanted, batch_rows, notes)
-    return _started(conformed(batches, wanted, schema, batch_rows, origin.name), notes, origin.name)
+        result = _read(origin, kind, notes, options)
+        batches = conformed(result.table.to_batches(max_chunksize=batch_rows), None, schema, batch_rows, origin.name)
+        return _started(batches, result.notes, origin.name, rows=result.table.num_rows)
+    batches = parquet_batches(origin, columns, batch_rows, notes)
+    return _started(conformed(batches, columns, schema, batch_rows, origin.name), notes, origin.name)
 
 
-def csv_columns(source: str | os.PathLike[str], **known: Any) -> list[str]:
+def csv_columns(source: str | os.PathLike[str], **fields: Any) -> list[str]:
     """The column names of a CSV; only its first rows are read."""
-    options = FileOptions(**known)
-    return list(sniff(_locate(source, options)[0], options)[0].names)
+    options = FileOptions(**fields)
+    origin, _, _ = _locate(source, options)
+    return list(sniff(origin, options)[0].names)
 
 
-def refuse_idle(source: str, kind: str, known: Mapping[str, Any]) -> None:
+def refuse_idle(source: str, kind: str, options: Mapping[str, Any]) -> None:
     """Raise for options that do not apply to the source's format."""
     for name, formats in APPLIES_TO.items():
-        value = known.get(name)
+        value = options.get(name)
         if value is not None and kind not in formats:
-            what = kind if kind in ("database", "folder") else f"{kind} file"
-            raise ReadError(f"{source}: is a {what}; {name}={value!r} does not apply to it. Leave it out.")
+            label = kind if kind in ("database", "folder") else f"{kind} file"
+            raise ReadError(f"{source}: is a {label}; {name}={value!r} does not apply to it. Leave it out.")
 
 
 def format_of(origin: Origin) -> tuple[str, list[str]]:
-    """The format, and a note if the file's extension does not tell it."""
+    """The format, and a note if the file's extension suggests another."""
     if origin.is_folder:
         return "folder", []
     named = NAMED.get(origin.suffix)
-    found = _by_content(origin, named)
-    if found in REFUSED:
-        raise ReadError(f"{origin.name}: {REFUSED[found].format(name=origin.name)}")
-    if found == named or (found in TEXT_FORMATS and named in TEXT_FORMATS):
-        return found, []
-    if found in TEXT_FORMATS and named is not None:
-        raise ReadError(
-            f"{origin.name}: is named like a {named} file but does not begin like one. Copy it again, or correct "
-            "its extension."
-        )
-    return found, [f"format: {found}, detected from its content"]
+    detected = _format_by_content(origin, named)
+    if detected in REFUSED:
+        raise ReadError(f"{origin.name}: {REFUSED[detected].format(name=origin.name)}")
+    if detected == named or (detected in TEXT_FORMATS and named in TEXT_FORMATS):
+        return detected, []
+    if detected in TEXT_FORMATS and named is not None:
+        problem = f"is named like a {named} file but does not begin like one"
+        raise ReadError(f"{origin.name}: {problem}. Copy it again, or correct its extension.")
+    return detected, [f"format: {detected}, detected from its content"]
 
 
-def _by_content(origin: Origin, named: str | None) -> str:
+def _format_by_content(origin: Origin, named: str | None) -> str:
+    """The format by the first bytes; `named` is the format that the extension suggests."""
     head = origin.head(4096)
     if not head:
         raise NoRowsError(f"{origin.name}: is empty (0 bytes).")
-    kind = next((kind for mark, kind in SIGNATURES.items() if head.startswith(mark)), None)
-    if kind is not None:
-        return archive_format(zip_names(origin)) or kind if kind == "zip" else kind
+    for mark, kind in SIGNATURES.items():
+        if head.startswith(mark):
+            return archive_format(zip_names(origin)) or "zip" if kind == "zip" else kind
     if head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
         return "html"
     if named == "mat":  # MATLAB 4 files have no signature
         return "mat"
     if named is not None:
         return named if named in TEXT_FORMATS else "csv"
-    text = decoded(head, origin.name)[0].lstrip()
+    text = decode(head, origin.name)[0].lstrip()
     return "json" if text.startswith("{") or (text[:1] == "[" and text[1:].lstrip()[:1] == "{") else "csv"
 
 
@@ -204,11 +205,14 @@ def _locate(source: str | os.PathLike[str], options: FileOptions) -> tuple[Origi
     kind, notes = format_of(origin)
     refuse_idle(name, kind, vars(options) | ({"part": None} if origin.is_chosen else {}))
     member = f", its file {origin.member}" if origin.member else ""
-    return origin, kind, notes + ([f"compression: {origin.compression}{member}"] if origin.compression else [])
+    if origin.compression:
+        notes.append(f"compression: {origin.compression}{member}")
+    return origin, kind, notes
 
 
 def _read(origin: Origin, kind: str, notes: list[str], options: FileOptions) -> ReadResult:
-    columns, asked = options.columns, {*options.labels, *(options.columns or ())}
+    columns = options.columns
+    labels = {*options.labels, *(columns or ())}
     part = None if origin.is_chosen else options.part  # it named a file of the archive
     readers: dict[str, Callable[[], tuple[pa.Table, list[str]]]] = {
         "csv": lambda: read_csv_table(origin, *sniff(origin, options), columns),
@@ -218,23 +222,19 @@ def _read(origin: Origin, kind: str, notes: list[str], options: FileOptions) -> 
         "database": lambda: read_sql(origin.address, options.query),
         "json": lambda: read_json(origin, options.encoding),
         "excel": lambda: read_excel(origin, part, options.header, options.skip_rows),
-        **dict.fromkeys(("npz", "npy", "mat"), lambda: read_arrays(origin, kind, part, asked)),
+        **dict.fromkeys(("npz", "npy", "mat"), lambda: read_arrays(origin, kind, part, labels)),
     }
-    table, found = readers[kind]()
-    return _result(table, [*notes, *found], columns, origin.name)
-
-
-def _result(table: pa.Table, notes: list[str], columns: Sequence[str] | None, source: str) -> ReadResult:
-    table, changed = shaped(table, columns, source)
+    table, read_notes = readers[kind]()
+    table, changes = shaped(table, columns, origin.name)
     size = f"{counted(table.num_rows, 'row')}, {counted(table.num_columns, 'column')}"
     if not table.num_rows or not table.num_columns:
-        raise NoRowsError(f"{source}: holds no rows ({size}).")
-    return ReadResult(table, [*notes, *changed, f"read: {size}"])
+        raise NoRowsError(f"{origin.name}: holds no rows ({size}).")
+    return ReadResult(table, [*notes, *read_notes, *changes, f"read: {size}"])
 
 
-def _started(batches: Iterator[pa.RecordBatch], notes: list[str], source: str, **known: Any) -> Batches:
+def _started(batches: Iterator[pa.RecordBatch], notes: list[str], source: str, **fields: Any) -> Batches:
     """The batches, the first of them already read: for its schema, and to raise errors at once."""
     first = next(batches, None)
     if first is None:
         raise NoRowsError(f"{source}: holds no rows.")
-    return Batches(first.schema, chain([first], batches), notes, **known)
+    return Batches(first.schema, chain([first], batches), notes, **fields)

@@ -1,4 +1,4 @@
-"""The bytes of a table, from files, archives, the web and object stores; and the encoding of text."""
+"""The bytes of a table, from files, archives, the web and object stores, and the encoding of text."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Origin:
     address: str = field(default="", repr=False)  # of a database, with the password
     compression: str | None = None
     member: str | None = None  # the file to read from a zip archive
-    is_chosen: bool = False  # whether the archive has other files as well
+    is_chosen: bool = False  # whether the archive holds other files besides the member
 
     def __fspath__(self) -> str:
         return self.name
@@ -100,10 +100,10 @@ class Origin:
 
         stream = pa.BufferReader(self.content) if self.path is None else pa.OSFile(os.fsencode(self.path), "rb")
         if self.compression in ("xz", "zip"):
-            return pa.PythonFile(self._unpacked(stream), mode="r")
+            return pa.PythonFile(self._unpack(stream), mode="r")
         return stream if self.compression is None else pa.CompressedInputStream(stream, self.compression)
 
-    def _unpacked(self, packed: pa.NativeFile) -> Any:
+    def _unpack(self, packed: pa.NativeFile) -> Any:
         try:
             return zipfile.ZipFile(packed).open(str(self.member)) if self.member else lzma.LZMAFile(packed)
         except (RuntimeError, NotImplementedError) as error:  # encrypted, or an unknown compression method
@@ -146,25 +146,22 @@ class Origin:
 
 
 def find_origin(source: str | os.PathLike[str], part: str | None = None) -> Origin:
-    """Locate `source`; `part` selects a file in a zip archive.
-
-    An Origin is returned as it is, so uploads are never decompressed.
-    """
-    if isinstance(source, Origin):
+    """Locate `source`; `part` selects a file in a zip archive."""
+    if isinstance(source, Origin):  # an upload, which is never decompressed
         return source
-    origin = _located(os.fspath(source))
+    origin = _locate(os.fspath(source))
     if origin.is_folder:
         return origin
     head = origin.head(16)
     compression = next((kind for mark, kind in COMPRESSION_MARKS.items() if head.startswith(mark)), None)
-    return _in_zip(origin, part) if compression == "zip" else replace(origin, compression=compression)
+    return _select_member(origin, part) if compression == "zip" else replace(origin, compression=compression)
 
 
-def _located(name: str) -> Origin:
+def _locate(name: str) -> Origin:
     if name == STANDARD_INPUT:
         return Origin("standard input", content=sys.stdin.buffer.read())
     if is_remote(name):
-        return Origin(shown(name), fetched(name))
+        return Origin(without_credentials(name), fetched(name))
     if not name:  # Path("") is the current folder
         raise ReadError("the path is empty. Give a file or a folder ('.' is the current folder).")
     path = Path(os.path.expanduser(name))
@@ -177,34 +174,34 @@ def _located(name: str) -> Origin:
 
 
 def is_special(path: Path) -> bool:
-    """Whether this is a device, a pipe or a standard stream: read only once, and never replaced by a new file."""
+    """Whether this is a device, a pipe or a standard stream, which is read only once and never replaced by a file."""
     return str(path) in STREAMS or (path.exists() and not path.is_file() and not path.is_dir())
 
 
-def _in_zip(origin: Origin, part: str | None) -> Origin:
+def _select_member(origin: Origin, part: str | None) -> Origin:
     """The only file of a zip archive, or the one named `part`; workbooks and .npz files stay whole."""
     names = zip_names(origin)
     if archive_format(names) is not None:
         return origin
-    found = part if part in names else names[0] if len(names) == 1 else None
-    if found is None:
-        held = f"{counted(len(names), 'file')} ({listed(names)})" if names else "nothing"
-        raise ReadError(f"{origin.name}: is a zip archive of {held}. Choose one file with --sheet (part=...).")
-    return replace(origin, compression="zip", member=found, is_chosen=len(names) > 1)
+    member = names[0] if len(names) == 1 else part
+    if member not in names:
+        content = f"{counted(len(names), 'file')} ({listed(names)})" if names else "nothing"
+        raise ReadError(f"{origin.name}: is a zip archive of {content}. Choose one file with --sheet (part=...).")
+    return replace(origin, compression="zip", member=member, is_chosen=len(names) > 1)
 
 
 def zip_names(origin: Origin) -> list[str]:
     """The files in a zip archive, except hidden ones and those that macOS adds."""
     try:
         with origin.open_seekable() as stream, zipfile.ZipFile(stream) as archive:
-            names = [one.filename for one in archive.infolist() if not one.is_dir()]
+            names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise ReadError(f"{origin.name}: is damaged or cut short ({error}). Copy or download it again.") from error
-    return [one for one in names if not one.startswith("__MACOSX/") and not Path(one).name.startswith(".")]
+    return [name for name in names if not name.startswith("__MACOSX/") and not Path(name).name.startswith(".")]
 
 
 def archive_format(names: list[str]) -> str | None:
-    """The format that a zip archive of these files really is: excel, npz or None."""
+    """The format that stores its files in a zip archive, "excel" or "npz"; None for an ordinary archive."""
     if any(name.startswith("xl/") for name in names):
         return "excel"
     return "npz" if names and all(name.endswith(".npy") for name in names) else None
@@ -219,12 +216,12 @@ def no_such_file(path: Path) -> ReadError:
     return ReadError(f"{path}: no such file.{hint}")
 
 
-def library(name: str, extra: str, what: str) -> Any:
-    """Import an optional library; the error for a missing one names the extra to install."""
+def library(name: str, extra: str, user: str) -> Any:
+    """Import an optional library; the error for a missing one names its user and the extra to install."""
     try:
         return import_module(name)
     except ImportError as error:
-        raise ReadError(f"{what} needs {name}: pip install 'addml[{extra}]'.") from error
+        raise ReadError(f"{user} needs {name}: pip install 'addml[{extra}]'.") from error
 
 
 WEB, STORES = ("https", "http"), ("s3", "gs", "gcs")
@@ -237,7 +234,7 @@ def is_remote(source: str) -> bool:
     return bool(separator) and scheme.lower() in (*WEB, *STORES)
 
 
-def shown(address: str) -> str:
+def without_credentials(address: str) -> str:
     """The address without user, password and query, which may hold a key."""
     parts = urlsplit(address)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
@@ -251,17 +248,17 @@ def fetched(address: str) -> Path:
     target = folder / (Path(unquote(urlsplit(address).path)).name or "download")
     try:
         if urlsplit(address).scheme.lower() in WEB:
-            with _answer(address) as answer:
-                _copy(answer, target, address, int(answer.headers.get("Content-Length") or 0))
+            with _open_url(address) as response:
+                _copy(response, target, address, int(response.headers.get("Content-Length") or 0))
         else:
             _copy_from_store(address, target)
     except (OSError, ValueError, HTTPException) as error:
         shutil.rmtree(folder, ignore_errors=True)
         if isinstance(error, ReadError):
             raise
-        where = shown(address)
-        reason = str(getattr(error, "reason", None) or error).replace(address, where)
-        raise ReadError(f"{where}: cannot be downloaded: {reason}. Check the address and your access.") from None
+        name = without_credentials(address)
+        reason = str(getattr(error, "reason", None) or error).replace(address, name)
+        raise ReadError(f"{name}: cannot be downloaded: {reason}. Check the address and your access.") from None
     return target
 
 
@@ -269,12 +266,13 @@ def _copy(stream: Any, target: Path, address: str, size: int) -> None:
     """Copy a stream of `size` bytes (0: unknown) into a file."""
     with target.open("wb") as file:
         shutil.copyfileobj(stream, file)
-    if (done := target.stat().st_size) < size:
-        raise ReadError(f"{shown(address)}: the download ended after {done:,} of {size:,} bytes. Try again.")
+    if (copied := target.stat().st_size) < size:
+        name = without_credentials(address)
+        raise ReadError(f"{name}: the download ended after {copied:,} of {size:,} bytes. Try again.")
 
 
-def _answer(address: str) -> Any:
-    """The server's answer; a redirect to another host does not carry the password."""
+def _open_url(address: str) -> Any:
+    """The server's response; a redirect to another host does not carry the password."""
     parts = urlsplit(address)
     url = parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()
     request = urllib.request.Request(url, headers={"User-Agent": "addml"})
@@ -282,14 +280,14 @@ def _answer(address: str) -> Any:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         request.add_unredirected_header("Authorization", "Basic " + base64.b64encode(pair.encode()).decode())
     try:
-        answer = urllib.request.urlopen(request, timeout=TIMEOUT)
+        response = urllib.request.urlopen(request, timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
         with error:
             raise OSError(f"the server answered {error.code} {error.reason}") from None
-    if parts.scheme.lower() == "https" and urlsplit(answer.url).scheme != "https":
-        answer.close()
+    if parts.scheme.lower() == "https" and urlsplit(response.url).scheme != "https":
+        response.close()
         raise OSError("the server redirects to an unencrypted http address")
-    return answer
+    return response
 
 
 def _copy_from_store(address: str, target: Path) -> None:
@@ -298,16 +296,16 @@ def _copy_from_store(address: str, target: Path) -> None:
     store, path = fs.FileSystem.from_uri(address)
     info = store.get_file_info(path)
     if info.type == fs.FileType.NotFound:
-        raise ReadError(f"{shown(address)}: no such file.")
-    held = [info] if info.is_file else store.get_file_info(fs.FileSelector(path, recursive=True))
-    files = [one for one in held if one.is_file and (one is info or one.path.lower().endswith(PARQUET_NAMES))]
+        raise ReadError(f"{without_credentials(address)}: no such file.")
+    entries = [info] if info.is_file else store.get_file_info(fs.FileSelector(path, recursive=True))
+    files = [file for file in entries if file is info or (file.is_file and file.path.lower().endswith(PARQUET_NAMES))]
     if not files:
-        raise ReadError(f"{shown(address)}: is a folder without Parquet files. Name one file.")
-    for one in files:
-        copy = target / os.path.relpath(one.path, path)
+        raise ReadError(f"{without_credentials(address)}: is a folder without Parquet files. Name one file.")
+    for file in files:
+        copy = target / os.path.relpath(file.path, path)
         copy.parent.mkdir(parents=True, exist_ok=True)
-        with store.open_input_stream(one.path) as stream:
-            _copy(stream, copy, address, int(one.size or 0))
+        with store.open_input_stream(file.path) as stream:
+            _copy(stream, copy, address, int(file.size or 0))
 
 
 BYTE_ORDER_MARKS = {
@@ -322,42 +320,40 @@ OTHER_SCRIPTS = ("cp1251", "koi8_r", "cp1253", "cp1255", "cp1256", "shift_jis", 
 POLISH = re.compile(rb"[A-Za-z][\xa3\xa5\xaf\xb3\xb9\xbf][a-z][\x00-\x7f]")  # letters in cp1250, symbols in cp1252
 MIN_NON_ASCII = 12  # bytes; with fewer, the guess is Windows-1252
 NON_ASCII_LINES = 200  # passed to charset-normalizer
-SAME_CHAOS = 0.02  # smaller differences of charset-normalizer's measure are a tie
+SAME_CHAOS = 0.02  # smaller differences of charset-normalizer's `chaos` are a tie
 NOT_WESTERN = re.compile(rb"[\x81\x8d\x8f\x90\x9d]")  # undefined in Windows-1252
 CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 CONTROL_SHARE = 0.01  # random bytes have about ten times as many
 
 
-def decoded(raw: bytes, name: str, given: str | None = None) -> tuple[str, str, str]:
-    """The text of a file's first bytes, its codec (detected unless given), and the codec's name for people.
-
-    `raw` may end in the middle of a character.
-    """
-    encoding, label = (given, f"{given}, as given") if given is not None else _detected(raw, name)
+def decode(raw: bytes, name: str, encoding: str | None = None) -> tuple[str, str, str]:
+    """The text of a file's first bytes, which may end inside a character; its encoding (detected if None) and label."""
+    encoding, label = _detect_encoding(raw, name) if encoding is None else (encoding, f"{encoding}, as given")
     try:
-        b"x".decode(encoding, "ignore")  # LookupError for codecs that are not text encodings, such as zip
+        b"x".decode(encoding, "ignore")  # raises LookupError for codecs that are not text encodings, such as zip
         text = codecs.getincrementaldecoder(encoding)("replace").decode(raw)
     except LookupError as error:
         raise ReadError(f"{name}: unknown encoding {encoding!r}. Try 'utf-8' or 'cp1252'.") from error
     except UnicodeError as error:
-        raise ReadError(f"{name}: is not {encoding}: {error}. Leave the encoding out to have it detected.") from error
+        raise ReadError(f"{name}: is not {encoding}: {error}. Leave out the encoding to have it detected.") from error
     return text.removeprefix("\ufeff"), encoding, label
 
 
-def _detected(raw: bytes, name: str) -> tuple[str, str]:
-    for mark, named in BYTE_ORDER_MARKS.items():
+def _detect_encoding(raw: bytes, name: str) -> tuple[str, str]:
+    for mark, encoding_and_label in BYTE_ORDER_MARKS.items():
         if raw.startswith(mark):
-            return named
-    half, even, odd = len(raw) // 2, raw[0::2].count(0), raw[1::2].count(0)
-    if half >= 4 and max(even, odd) >= 0.7 * half and not min(even, odd):  # the zero bytes of Western text in UTF-16
+            return encoding_and_label
+    half = len(raw) // 2
+    even, odd = raw[0::2].count(0), raw[1::2].count(0)  # Western text in UTF-16 has a zero byte in every character
+    if half >= 4 and max(even, odd) >= 0.7 * half and not min(even, odd):
         return "utf-16-le" if odd > even else "utf-16-be", "UTF-16 without a byte order mark"
     if b"\x00" in raw or len(CONTROL.findall(raw)) > CONTROL_SHARE * len(raw):
         raise ReadError(f"{name}: is binary data, not text. Check that it is the right file.")
     text = codecs.getincrementaldecoder("utf-8")("replace").decode(raw)
-    slips = text.count("\ufffd") - raw.count("\ufffd".encode())
-    if not slips:
+    n_invalid = text.count("\ufffd") - raw.count("\ufffd".encode())
+    if not n_invalid:
         return "utf-8", "UTF-8"
-    if sum(not letter.isascii() for letter in text) > 2 * slips:  # mostly valid UTF-8
+    if sum(not letter.isascii() for letter in text) > 2 * n_invalid:  # mostly valid UTF-8
         line = text.partition("\ufffd")[0].count("\n") + 1
         raise ReadError(f"{name}, line {line}: is not UTF-8, but the rest is. Correct the line, or set the encoding.")
     if (guess := _legacy_encoding(raw)) is not None:
@@ -368,10 +364,7 @@ def _detected(raw: bytes, name: str) -> tuple[str, str]:
 
 
 def _legacy_encoding(raw: bytes) -> str | None:
-    """An encoding that fits better than Windows-1252, or None.
-
-    Non-ASCII letters stand alone in Western and Central European words and side by side in other scripts.
-    """
+    """An encoding that fits better than Windows-1252, or None."""
     from charset_normalizer import from_bytes
 
     lines = b"\n".join(dict.fromkeys(line for line in raw.splitlines() if not line.isascii()))
@@ -380,10 +373,10 @@ def _legacy_encoding(raw: bytes) -> str | None:
         return "cp1250"
     if sum(map(len, runs)) < MIN_NON_ASCII:
         return None
-    is_latin = 2 * sum(len(run) == 1 for run in runs) > len(runs)
+    is_latin = 2 * sum(len(run) == 1 for run in runs) > len(runs)  # in other scripts, most have non-ASCII neighbours
     text = b"\n".join(lines.split(b"\n")[:NON_ASCII_LINES])
     # One chunk: smaller ones may end inside a character.
-    found = from_bytes(text, 1, len(text), cp_isolation=[*LATIN, *(() if is_latin else OTHER_SCRIPTS)])
-    western = next((one.chaos for one in found if one.encoding == "cp1252"), 1.0)
-    best = found.best()
+    matches = from_bytes(text, 1, len(text), cp_isolation=[*LATIN] if is_latin else [*LATIN, *OTHER_SCRIPTS])
+    western = next((match.chaos for match in matches if match.encoding == "cp1252"), 1.0)
+    best = matches.best()
     return None if best is None or western <= best.chaos + SAME_CHAOS else str(best.encoding)

@@ -1,4 +1,4 @@
-"""Cells as a table: where it starts, its header, column names and types."""
+"""Cells as a table: its first row, header, column names and types."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ def table_from_rows(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> tupl
     """The table of these rows, each as long as `names`, and notes on what was changed."""
     unique, notes = unique_names(names)
     arrays = list(map(_array, list(zip(*rows, strict=True)) or [()] * len(names)))
-    notes += [f"column {name}: {mixed}" for name, (_, mixed) in zip(unique, arrays, strict=True) if mixed]
+    notes += [f"column {name}: {note}" for name, (_, note) in zip(unique, arrays, strict=True) if note]
     return pa.table([array for array, _ in arrays], names=unique), notes
 
 
 def _array(values: Sequence[Any]) -> tuple[pa.Array, str | None]:
+    """The values as an array; if Arrow has no type for all of them, as text, with a note."""
     try:
         return pa.array(values), None
     except (pa.ArrowException, OverflowError):
@@ -33,8 +34,8 @@ def _array(values: Sequence[Any]) -> tuple[pa.Array, str | None]:
         return pa.array([None if value is None else float(value) for value in values]), None
     kinds = sorted({type(value).__name__ for value in present})
     row = next((row for row, value in enumerate(values, start=1) if isinstance(value, str)), 0)
-    mixed = f"holds {' and '.join(kinds)}" + (f" (row {row} is {values[row - 1]!r})" if row else "")
-    return pa.array([None if value is None else str(value) for value in values]), mixed
+    note = f"holds {' and '.join(kinds)}" + (f" (row {row} is {values[row - 1]!r})" if row else "")
+    return pa.array([None if value is None else str(value) for value in values]), note
 
 
 def numbered_names(count: int) -> list[str]:
@@ -43,20 +44,20 @@ def numbered_names(count: int) -> list[str]:
 
 
 def unique_names(names: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Make names unique (`name`, `name_2`) and fill in blank ones (`x3`); and notes on what was changed."""
-    given = [name.strip() for name in names]
-    taken, seen = set(given) - {""}, set[str]()
-    result, changes = list[str](), list[str]()
-    for position, name in enumerate(given):
-        new, base = name, name or f"x{position}"
-        if not name or name in seen:
-            free = chain([] if name else [base], (f"{base}_{number}" for number in count(2)))
-            new = next(one for one in free if one not in taken)
+    """The names, repeated ones numbered (`name_2`) and blank ones filled in (`x3`), and notes on the changes."""
+    stripped = [name.strip() for name in names]
+    taken = set(stripped) - {""}
+    unique, changes = dict[str, None](), list[str]()
+    for position, name in enumerate(stripped):
+        new = name
+        if not name or name in unique:
+            base = name or f"x{position}"
+            candidates = chain([] if name else [base], (f"{base}_{number}" for number in count(2)))
+            new = next(candidate for candidate in candidates if candidate not in taken)
             changes.append(f"column {position + 1} {name!r} is called {new!r}")
-        seen.add(new)
         taken.add(new)
-        result.append(new)
-    return result, [f"column names: repeated or blank, so {listed(changes, between='; ')}"] if changes else []
+        unique[new] = None
+    return list(unique), [f"column names: repeated or blank, so {listed(changes, between='; ')}"] if changes else []
 
 
 def check_columns(columns: Sequence[str] | None, names: Sequence[str], source: str) -> list[str] | None:
@@ -69,10 +70,9 @@ def check_columns(columns: Sequence[str] | None, names: Sequence[str], source: s
 
 
 def shaped(table: pa.Table, columns: Sequence[str] | None, source: str) -> tuple[pa.Table, list[str]]:
-    """The chosen columns, with nested ones flattened and unique names; and notes on what was changed."""
+    """The chosen columns, with nested ones flattened and unique names, and notes on what was changed."""
     notes = []
-    while any(pa.types.is_struct(kind) for kind in table.schema.types):
-        nested = [one.name for one in table.schema if pa.types.is_struct(one.type)]
+    while nested := [field.name for field in table.schema if pa.types.is_struct(field.type)]:
         notes.append(f"nested columns, flattened to name.part: {', '.join(nested[:8])}")
         table = table.flatten()
     names, renamed = unique_names(table.column_names)
@@ -83,31 +83,27 @@ def shaped(table: pa.Table, columns: Sequence[str] | None, source: str) -> tuple
 
 
 def conformed(
-    batches: Iterable[pa.RecordBatch],
-    columns: Sequence[str] | None,
-    schema: pa.Schema | None,
-    rows: int,
-    source: str,
+    batches: Iterable[pa.RecordBatch], columns: Sequence[str] | None, schema: pa.Schema | None, rows: int, source: str
 ) -> Iterator[pa.RecordBatch]:
-    """The batches as `shaped`, cast to `schema`, with at most `rows` rows each."""
-    done = 0
+    """The batches after `shaped`, cast to `schema`, with at most `rows` rows each."""
+    rows_before = 0
     for batch in batches:
         table, _ = shaped(pa.Table.from_batches([batch]), columns, source)
-        yield from _cast(table, schema, done, source).to_batches(max_chunksize=rows)
-        done += batch.num_rows
+        yield from _cast(table, schema, rows_before, source).to_batches(max_chunksize=rows)
+        rows_before += batch.num_rows
 
 
-def _cast(table: pa.Table, schema: pa.Schema | None, done: int, source: str) -> pa.Table:
-    """Cast the columns that `schema` names; `done` is the number of rows before these."""
+def _cast(table: pa.Table, schema: pa.Schema | None, rows_before: int, source: str) -> pa.Table:
+    """Cast the columns that `schema` names; `rows_before` rows precede the table."""
     for position, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
         if schema is None or name not in schema.names or (kind := schema.field(name).type) == column.type:
             continue
         try:
             table = table.set_column(position, name, column.cast(kind))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            place = f"rows {done + 1:,} to {done + len(column):,}"
+            rows = f"rows {rows_before + 1:,} to {rows_before + len(column):,}"
             problem = f"column {name!r} ({column.type}) cannot be read as {kind}: {error}."
-            raise ReadError(f"{source}, {place}: {problem}") from error
+            raise ReadError(f"{source}, {rows}: {problem}") from error
     return table
 
 
@@ -124,6 +120,7 @@ NUMBER = re.compile(
 ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}([ T].*)?")
 DATE_LIKE = re.compile(r"\d{1,4}([./-])\d{1,2}\1(\d{4}|\d{2})([ T]\d{1,2}:\d{2}.*)?")
 CLOCK = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?( ?[ap]m)?", re.IGNORECASE)
+TYPED_FORMS = (NUMBER, ISO_DATE, DATE_LIKE, CLOCK)
 
 
 def is_missing(cell: str) -> bool:
@@ -138,7 +135,7 @@ def filled_cells(cells: Iterable[str]) -> list[str]:
 
 def is_typed(cell: str) -> bool:
     """Whether the cell looks like a number, date, time or boolean, and so not like a column name."""
-    return cell.lower() in ("true", "false") or any(one.fullmatch(cell) for one in (NUMBER, ISO_DATE, DATE_LIKE, CLOCK))
+    return cell.lower() in ("true", "false") or any(form.fullmatch(cell) for form in TYPED_FORMS)
 
 
 def usual_width(rows: Rows) -> tuple[int, int]:
@@ -150,23 +147,25 @@ def usual_width(rows: Rows) -> tuple[int, int]:
 def table_start(rows: Rows) -> int:
     """The number of rows above the header: titles, notes and dates, which fill few columns.
 
-    Without a clear header below them, only rows of a single cell count: a header that is too short or too long must
-    be reported, not skipped.
+    Without a clear header below them, only rows with a single cell count as such: a header that is too short or too
+    long must be reported, not skipped.
     """
     width, _ = usual_width(rows)
-    filled = [sum(1 for cell in row if cell.strip()) for row in rows[:MOST_ABOVE]]
-    full = (place for place, count in enumerate(filled) if len(rows[place]) == width and 2 * count > width)
-    start = next(full, 0)
-    body, above = [row for row in rows[start:] if len(row) == width], rows[:start]
+    n_filled = [sum(1 for cell in row if cell.strip()) for row in rows[:MOST_ABOVE]]
+    candidates = (row for row, count in enumerate(n_filled) if len(rows[row]) == width and 2 * count > width)
+    start = next(candidates, 0)
+    above = rows[:start]
+    body = [row for row in rows[start:] if len(row) == width]
     if not start or width < 2 or len(body) < AGREEMENT * len(rows[start:]):
         return 0
     if any(len(row) == width and not row[0].strip() and all(cell.strip() for cell in row[1:]) for row in above):
         return 0  # the header of a data frame, whose index has no name
-    if (votes := _votes(body)) > 0:
+    votes = _votes(body)
+    if votes > 0:
         return start
-    apart = votes == 0 or not min(filled[:start]) or all(len(row) != width for row in above)
-    is_title = apart and (max(filled[:start]) == 1 or all(row[0].startswith("#") for row in above))
-    return start if is_title else 0
+    is_separate = votes == 0 or not min(n_filled[:start]) or all(len(row) != width for row in above)
+    is_title = max(n_filled[:start]) == 1 or all(row[0].startswith("#") for row in above)
+    return start if is_separate and is_title else 0
 
 
 def has_header(rows: Rows) -> bool:
@@ -182,14 +181,15 @@ def has_header(rows: Rows) -> bool:
 
 
 def _votes(rows: Rows) -> int:
-    columns = [filled_cells(cells) for cells in zip(*rows[1:], strict=True)]
-    return sum(map(_vote, [cell.strip() for cell in rows[0]], columns))
-
-
-def _vote(name: str, cells: list[str]) -> int:
-    if cells and sum(map(is_typed, cells)) >= TYPED_SHARE * len(cells):
-        return -1 if is_typed(name) else int(name not in MISSING)
-    return -1 if name in cells else 0
+    """The number of columns that the first row names, minus those in which it is like the other rows."""
+    votes = 0
+    for first, *others in zip(*rows, strict=True):
+        name, cells = first.strip(), filled_cells(others)
+        if cells and sum(map(is_typed, cells)) >= TYPED_SHARE * len(cells):
+            votes += -1 if is_typed(name) else int(name not in MISSING)
+        elif name in cells:
+            votes -= 1
+    return votes
 
 
 def _counts_up(names: list[str]) -> bool:

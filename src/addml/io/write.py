@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
-from addml.io.documents import SHEET_ROWS, as_json, database, disposed
+from addml.io.documents import SHEET_ROWS, as_json, database, disposing
 from addml.io.source import COMPRESSION_NAMES, OUTPUT_FORMATS, STREAMS, is_special, library
 from addml.text import listed, visible, without_password
 
@@ -43,17 +43,17 @@ def write_table(table: pa.Table, path: str | os.PathLike[str]) -> list[str]:
 
 def write_pieces(pieces: Iterable[pa.Table], path: str | os.PathLike[str]) -> list[str]:
     """Write a table that comes in one or more pieces; returns notes on what was changed."""
-    coming = iter(pieces)
-    first = next(coming)
+    remaining = iter(pieces)
+    first = next(remaining)
     with open_writer(path, first.schema) as writer:
-        for piece in chain([first], coming):
+        for piece in chain([first], remaining):
             writer.write(piece)
     return writer.notes
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file of any content, completely or not at all."""
-    target = _real(path)
+    target = _resolve(path)
     with _replacing(target) as file, naming_file(target), file:
         file.write(content)
 
@@ -61,38 +61,40 @@ def write_whole(path: Path, content: bytes) -> None:
 @contextmanager
 def open_writer(path: str | os.PathLike[str], schema: pa.Schema) -> Iterator[TableWriter]:
     """A writer for pieces of this schema; the file appears only if the block ends without an error."""
-    target = _real(Path(os.path.expanduser(path)))
+    target = _resolve(Path(os.path.expanduser(path)))
     kind, compression = table_format(target)
     with _replacing(target) as file:
         stream = pa.PythonFile(file, mode="w")
-        opened: list[Any] = [stream if compression is None else pa.CompressedOutputStream(stream, compression)]
+        if compression is not None:
+            stream = pa.CompressedOutputStream(stream, compression)
+        writer = None
         try:
             with naming_file(target):
-                opened.insert(0, TableWriter(kind, opened[0], schema, target))
-            yield opened[0]
+                writer = TableWriter(kind, stream, schema, target)
+            yield writer
             with naming_file(target):
-                opened[0].close()
-                opened[1].close()
+                writer.close()
+                stream.close()
         except BaseException:
-            for one in opened:  # otherwise they raise when garbage-collected
+            for unfinished in filter(None, (writer, stream)):  # otherwise they raise when garbage-collected
                 with suppress(Exception):
-                    one.close()
+                    unfinished.close()
             raise
 
 
 def table_format(target: Path) -> tuple[str, str | None]:
-    """The format and the compression that the file name asks for."""
-    suffix, compression = target.suffix.lower(), COMPRESSION_NAMES.get(target.suffix.lower())
-    if compression:
-        suffix = Path(target.stem).suffix.lower()
-    if suffix not in OUTPUT_FORMATS and not is_special(target):
+    """The format and the compression that the file name stands for."""
+    compression = COMPRESSION_NAMES.get(target.suffix.lower())
+    suffix = (Path(target.stem) if compression else target).suffix.lower()
+    kind = OUTPUT_FORMATS.get(suffix)
+    if kind is None and not is_special(target):
         raise WriteError(f"{target}: the name must end in {', '.join(OUTPUT_FORMATS)} (or .csv.gz, .csv.zst).")
-    if OUTPUT_FORMATS.get(suffix) in ("parquet", "excel") and compression:
+    if kind in ("parquet", "excel") and compression:
         raise WriteError(f"{target}: a {suffix} file is already compressed. Leave out {target.suffix}.")
-    return OUTPUT_FORMATS.get(suffix, "csv"), compression
+    return kind or "csv", compression
 
 
-def _real(path: Path) -> Path:
+def _resolve(path: Path) -> Path:
     """The target of a symbolic link, so that the link stays; special files are not resolved."""
     return path if is_special(path) else Path(os.path.realpath(path))
 
@@ -107,7 +109,7 @@ def _replacing(target: Path) -> Iterator[IO[bytes]]:
     special = is_special(target)  # written in place
     part = target if special else target.with_name(f".addml-{os.getpid()}-{secrets.token_hex(4)}.part")
     with naming_file(target):
-        if str(target) in STREAMS:  # not opened anew: `>>` must append
+        if str(target) in STREAMS:  # not reopened, so that `>>` appends
             file: IO[bytes] = os.fdopen(os.dup(STREAMS[str(target)]), "wb", buffering=BUFFER_BYTES)
         else:
             file = part.open("wb" if special else "xb", buffering=BUFFER_BYTES)
@@ -136,56 +138,57 @@ def naming_file(target: Path) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, WriteError | BrokenPipeError):  # a pipe's reader may stop early
             raise
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-        remedy = "Free some space" if full else "Check the folder's permissions"
+        is_full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+        remedy = "Free some space" if is_full else "Check the folder's permissions"
         reason = os.strerror(error.errno) if error.errno else str(error)
-        failed = WriteError(f"{target}: cannot be written: {reason}. {remedy}, or write elsewhere.")
-        failed.errno = error.errno
-        raise failed from error
+        write_error = WriteError(f"{target}: cannot be written: {reason}. {remedy}, or write elsewhere.")
+        write_error.errno = error.errno
+        raise write_error from error
 
 
 class TableWriter:
     """Writes a table to `target` in one format, piece by piece."""
 
     def __init__(self, kind: str, stream: pa.NativeFile, schema: pa.Schema, target: Path) -> None:
-        self._target, self._changed = target, Counter[str]()
-        self._add, self.close = WRITERS[kind](stream, schema, target, self._changed)
+        self._target = target
+        self._changes = Counter[str]()
+        self._add, self.close = WRITERS[kind](stream, schema, target, self._changes)
 
     def write(self, piece: pa.Table | pa.RecordBatch) -> None:
-        """Add rows, of the schema that the writer was opened with."""
+        """Add rows; they must have the schema of the writer."""
         with naming_file(self._target):
             self._add(pa.Table.from_batches([piece]) if isinstance(piece, pa.RecordBatch) else piece)
 
     @property
     def notes(self) -> list[str]:
         """What was changed so far to fit the format."""
-        return [f"{what}: {count:,}" for what, count in self._changed.items() if count]
+        return [f"{change}: {count:,}" for change, count in self._changes.items() if count]
 
 
 Writer = tuple[Callable[[pa.Table], None], Callable[[], None]]  # adds a piece; ends the file
 
 
-def _csv(stream: pa.NativeFile, schema: pa.Schema, target: Path, changed: Counter[str]) -> Writer:
-    schema = _guarded(schema.empty_table(), changed).schema
+def _csv(stream: pa.NativeFile, schema: pa.Schema, target: Path, changes: Counter[str]) -> Writer:
+    schema = _for_spreadsheet(schema.empty_table(), changes).schema
     options = csv.WriteOptions(delimiter="\t" if ".tsv" in target.suffixes else ",")
     writer = csv.CSVWriter(stream, schema, write_options=options)
-    return lambda table: writer.write_table(_guarded(table, changed).cast(schema)), writer.close
+    return lambda table: writer.write_table(_for_spreadsheet(table, changes).cast(schema)), writer.close
 
 
-def _parquet(stream: pa.NativeFile, schema: pa.Schema, target: Path, changed: Counter[str]) -> Writer:
+def _parquet(stream: pa.NativeFile, schema: pa.Schema, target: Path, changes: Counter[str]) -> Writer:
     writer = parquet.ParquetWriter(stream, schema, compression="zstd")
     return writer.write_table, writer.close
 
 
-def _json(stream: pa.NativeFile, schema: pa.Schema, target: Path, changed: Counter[str]) -> Writer:
-    """One JSON object a line."""
+def _json(stream: pa.NativeFile, schema: pa.Schema, target: Path, changes: Counter[str]) -> Writer:
+    """One JSON object per line."""
 
     def add(table: pa.Table) -> None:
-        for place, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
+        for index, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
             if pa.types.is_floating(field.type):
                 finite = pc.is_finite(column)
-                changed[NOT_FINITE] += pc.sum(pc.invert(finite)).as_py() or 0
-                table = table.set_column(place, field, pc.if_else(finite, column, None))
+                changes[NOT_FINITE] += pc.sum(pc.invert(finite)).as_py() or 0
+                table = table.set_column(index, field, pc.if_else(finite, column, None))
         for start in range(0, table.num_rows, JSON_ROWS):
             columns = [column.to_pylist() for column in table.slice(start, JSON_ROWS).columns]
             rows = (dict(zip(schema.names, values, strict=True)) for values in zip(*columns, strict=True))
@@ -194,18 +197,19 @@ def _json(stream: pa.NativeFile, schema: pa.Schema, target: Path, changed: Count
     return add, stream.close
 
 
-def _excel(stream: pa.NativeFile, schema: pa.Schema, target: Path, changed: Counter[str]) -> Writer:
+def _excel(stream: pa.NativeFile, schema: pa.Schema, target: Path, changes: Counter[str]) -> Writer:
     """A workbook with one sheet."""
     book = library("openpyxl", "excel", f"{target}: Excel").Workbook(write_only=True)
-    sheet, left = book.create_sheet("scored"), SHEET_ROWS - 1
-    sheet.append(_guarded(schema.empty_table(), changed).column_names)
+    sheet, n_rows = book.create_sheet("scored"), 1
+    sheet.append(_for_spreadsheet(schema.empty_table(), changes).column_names)
 
     def add(table: pa.Table) -> None:
-        nonlocal left
-        left -= table.num_rows
-        if left < 0:
+        nonlocal n_rows
+        n_rows += table.num_rows
+        if n_rows > SHEET_ROWS:
             raise WriteError(f"{target}: a sheet holds at most {SHEET_ROWS - 1:,} rows. Write .csv or .parquet.")
-        for values in zip(*(column.to_pylist() for column in _guarded(table, changed).columns), strict=True):
+        columns = [column.to_pylist() for column in _for_spreadsheet(table, changes).columns]
+        for values in zip(*columns, strict=True):
             sheet.append(list(map(_excel_value, values)))
 
     return add, lambda: book.save(stream)
@@ -214,21 +218,22 @@ def _excel(stream: pa.NativeFile, schema: pa.Schema, target: Path, changed: Coun
 WRITERS = {"csv": _csv, "parquet": _parquet, "json": _json, "excel": _excel}
 
 
-def _guarded(table: pa.Table, changed: Counter[str]) -> pa.Table:
-    """The table in types that CSV has, with no text or name that a spreadsheet would run as a formula."""
-    columns = [_plain(column) for column in table.columns]
+def _for_spreadsheet(table: pa.Table, changes: Counter[str]) -> pa.Table:
+    """The table in types that CSV supports, without texts or names that a spreadsheet would run as formulas."""
+    columns = [_csv_column(column) for column in table.columns]
     for position, column in enumerate(columns):
         if pa.types.is_string(column.type):
-            columns[position], formulas = _neutralised(column)
-            changed[GUARDED] += formulas
-    return pa.table(columns, names=_neutralised(pa.array(table.column_names, pa.string()))[0].to_pylist())
+            columns[position], n_formulas = _escape_formulas(column)
+            changes[GUARDED] += n_formulas
+    names, _ = _escape_formulas(pa.array(table.column_names, pa.string()))
+    return pa.table(columns, names=names.to_pylist())
 
 
-def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column in a type that CSV has; nested values become JSON."""
+def _csv_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column in a type that CSV supports; nested values become JSON."""
     kind = column.type
     if pa.types.is_dictionary(kind):
-        return _plain(column.cast(kind.value_type))
+        return _csv_column(column.cast(kind.value_type))
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return column.cast(pa.string())
     if pa.types.is_nested(kind):
@@ -237,19 +242,19 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return column
 
 
-def _neutralised(text: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.ChunkedArray, int]:
-    """The text with an apostrophe before formulas, and how many there are."""
-    found = pc.fill_null(pc.match_substring_regex(text, FORMULA), False)
-    if pc.any(found).as_py():
-        found = pc.and_not(found, pc.fill_null(pc.match_substring_regex(text, NUMBER), False))
-    count = int(pc.sum(found).as_py() or 0)
+def _escape_formulas(text: pa.Array | pa.ChunkedArray) -> tuple[pa.Array | pa.ChunkedArray, int]:
+    """The text with an apostrophe before each formula, and the number of formulas."""
+    is_formula = pc.fill_null(pc.match_substring_regex(text, FORMULA), False)
+    if pc.any(is_formula).as_py():
+        is_formula = pc.and_not(is_formula, pc.fill_null(pc.match_substring_regex(text, NUMBER), False))
+    count = int(pc.sum(is_formula).as_py() or 0)
     if not count:
         return text, 0
-    return pc.if_else(found, pc.binary_join_element_wise("'", text, ""), text), count
+    return pc.if_else(is_formula, pc.binary_join_element_wise("'", text, ""), text), count
 
 
 def _excel_value(value: Any) -> Any:
-    """The value as Excel can hold it: no time zone, control characters, NaN or infinity."""
+    """The value in a form that Excel can store: no time zone, control characters, NaN or infinity."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, datetime):
@@ -258,24 +263,21 @@ def _excel_value(value: Any) -> Any:
 
 
 def stored(pieces: Iterable[pa.Table], address: str, table: str) -> Iterator[pa.Table]:
-    """Yield the pieces and write each to the database, all in one transaction: a failure changes nothing.
-
-    An existing table must have these columns; its rows are replaced, while indexes, grants and views stay.
-    """
-    coming = iter(pieces)
-    first = next(coming)
+    """Yield the pieces and write each to the database, all in one transaction: a failure changes nothing."""
+    remaining = iter(pieces)
+    first = next(remaining)
     check_target(address, table, first.schema.names)
-    engine, target = database(address), _target(table, first.schema)
+    engine, target = database(address), _sql_table(table, first.schema)
     if engine.dialect.name == "sqlite":  # its driver starts the transaction only after `create table`
         from sqlalchemy import event
 
         event.listen(engine, "connect", lambda connection, _: setattr(connection, "isolation_level", None))
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin"))
-    what = f"{without_password(address)}: the table {table!r} cannot be written"
-    with disposed(engine, WriteError, what), engine.begin() as connection:
+    problem = f"{without_password(address)}: the table {table!r} cannot be written"
+    with disposing(engine, WriteError, problem), engine.begin() as connection:
         target.create(connection, checkfirst=True)
-        connection.execute(target.delete())
-        for piece in chain([first], coming):
+        connection.execute(target.delete())  # not dropped, so that its indexes, grants and views stay
+        for piece in chain([first], remaining):
             rows = [{name: _sql_value(value) for name, value in row.items()} for row in piece.to_pylist()]
             connection.execute(target.insert(), rows)
             yield piece
@@ -283,21 +285,22 @@ def stored(pieces: Iterable[pa.Table], address: str, table: str) -> Iterator[pa.
 
 def check_target(address: str, table: str, names: Iterable[str] = ("score",)) -> None:
     """Raise if a table of this name exists without these columns: it may be the one to read."""
-    engine, shown = database(address), without_password(address)
-    with disposed(engine, WriteError, f"{shown}: cannot be opened"):
+    engine, database_name = database(address), without_password(address)
+    with disposing(engine, WriteError, f"{database_name}: cannot be opened"):
         import sqlalchemy
 
-        inspector, (schema, _, name) = sqlalchemy.inspect(engine), table.rpartition(".")
-        found = inspector.has_table(name, schema or None)
-        known = [one["name"] for one in inspector.get_columns(name, schema or None)] if found else []
-    if found and not set(names) <= set(known):
+        inspector = sqlalchemy.inspect(engine)
+        schema, _, name = table.rpartition(".")
+        exists = inspector.has_table(name, schema or None)
+        columns = [column["name"] for column in inspector.get_columns(name, schema or None)] if exists else []
+    if exists and not set(names) <= set(columns):
         raise WriteError(
-            f"{shown}: the table {table!r} holds something else ({listed(known, 8)}), so it is not replaced. "
+            f"{database_name}: the table {table!r} holds something else ({listed(columns, 8)}), so it is not replaced. "
             "Name another table, or drop this one."
         )
 
 
-def _target(table: str, columns: pa.Schema) -> Any:
+def _sql_table(table: str, columns: pa.Schema) -> Any:
     import sqlalchemy as sql
 
     def sql_type(kind: pa.DataType) -> Any:
@@ -309,15 +312,15 @@ def _target(table: str, columns: pa.Schema) -> Any:
             pa.types.is_time: sql.Time(),
             pa.types.is_timestamp: sql.DateTime(timezone=getattr(kind, "tz", None) is not None),
         }
-        return next((found for is_kind, found in types.items() if is_kind(kind)), sql.Text())
+        return next((types[is_kind] for is_kind in types if is_kind(kind)), sql.Text())
 
     schema, _, name = table.rpartition(".")
-    own = [sql.Column(column.name, sql_type(column.type)) for column in columns]
-    return sql.Table(name, sql.MetaData(), *own, schema=schema or None)
+    sql_columns = [sql.Column(column.name, sql_type(column.type)) for column in columns]
+    return sql.Table(name, sql.MetaData(), *sql_columns, schema=schema or None)
 
 
 def _sql_value(value: Any) -> Any:
-    """A value that a database can store: no NaN, and nested values as JSON."""
+    """The value in a form that a database can store: no NaN, and nested values as JSON."""
     if isinstance(value, float):
         return None if value != value else value
     return as_json(value) if isinstance(value, list | dict) else value

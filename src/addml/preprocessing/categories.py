@@ -1,6 +1,6 @@
 """Categories and booleans as features.
 
-One-hot columns standardised like numbers would hide strange numbers: a value of 2 % of the rows lies 7 deviations out.
+One-hot columns standardised like numbers would hide strange numbers: a value in 2 % of the rows lies 7 deviations out.
 So these features have fixed scales: two different values lie half a squared deviation apart, however frequent they are,
 and a separate feature tells how rare the value is.
 """
@@ -25,13 +25,13 @@ FEW = 20  # levels with a one-hot column each
 FREQUENT = 0.001  # share of the rows, and at least two rows; rarer levels share one column
 MOST_LEVELS = 10_000  # remembered; rarer levels count as unseen
 HASHED = 8  # hash columns if there are too many levels for one-hot columns
-UNSEEN_AT_LEAST = 3.0  # deviations, however few the training rows, unless new values are common
+UNSEEN_AT_LEAST = 3.0  # deviations by which an unseen level stands out at least, unless new levels are common
 GAP = "(gap)"
 
 
 @dataclass(frozen=True)
 class CategoryColumn(Column):
-    """A column of categories; a code is the position of a level, then comes the gap, then any unseen level."""
+    """A column of categories; codes are the positions of levels, followed by one for gaps and one for unseen levels."""
 
     name: str
     levels: tuple[str, ...]  # the commonest first
@@ -45,25 +45,22 @@ class CategoryColumn(Column):
     def fit(cls, name: str, values: Sequence[str], counts: np.ndarray, gaps: int) -> CategoryColumn:
         """From the distinct values, neither null nor blank, and the number of rows with each."""
         order = np.argsort(-counts, kind="stable")[:MOST_LEVELS]
-        levels, kept = tuple(values[int(one)] for one in order), tuple(int(counts[one]) for one in order)
-        return cls(name, levels, kept, gaps, int(counts.sum()) + gaps)
+        levels = tuple(values[index] for index in order.tolist())
+        return cls(name, levels, tuple(counts[order].tolist()), gaps, int(counts.sum()) + gaps)
 
     gap = property(lambda self: len(self.levels))
     unseen = property(lambda self: len(self.levels) + 1)
 
     @property
     def specs(self) -> list[tuple[str, float, float]]:
-        """One for each frequent level and one for the others, or hash columns for many levels; then the rarity.
-
-        The commonest level is the typical one.
-        """
+        """One for each frequent level and one for the others, or hash columns for many levels; then the rarity."""
         if self._one_hot is None:
-            own, scale = [f"{self.name} (hash {position})" for position in range(HASHED)], HALF * math.sqrt(HASHED)
+            names, scale = [f"{self.name} (hash {position})" for position in range(HASHED)], HALF * math.sqrt(HASHED)
         else:
-            words = [*self.levels, GAP]
-            own, scale = [f"{self.name}={words[code]}" for code in self._one_hot] + [f"{self.name} (other)"], HALF
-        typical = map(float, self.table[int(np.argmax(self._code_counts[: self.unseen]))])
-        return list(zip([*own, f"{self.name} (rarity)"], [scale] * len(own) + [1.0], typical, strict=True))
+            levels = [*self.levels, GAP]
+            names, scale = [f"{self.name}={levels[code]}" for code in self._one_hot] + [f"{self.name} (other)"], HALF
+        typical = self.table[int(np.argmax(self._code_counts[: self.unseen]))].tolist()  # the commonest level
+        return list(zip([*names, f"{self.name} (rarity)"], [scale] * len(names) + [1.0], typical, strict=True))
 
     @cached_property
     def _code_counts(self) -> np.ndarray:
@@ -73,35 +70,35 @@ class CategoryColumn(Column):
     @cached_property
     def _one_hot(self) -> list[int] | None:
         """The codes with a column each, or None if they are too many or cover less than half of the rows."""
-        known = self._code_counts[: self.unseen]
-        frequent = np.flatnonzero(known >= max(2, FREQUENT * self.rows))
-        fits = 0 < len(frequent) <= FEW and 2 * known[frequent].sum() >= self.rows
-        return [int(code) for code in frequent] if fits or len(self.levels) <= FEW else None
+        counts = self._code_counts[: self.unseen]
+        frequent = np.flatnonzero(counts >= max(2, FREQUENT * self.rows))
+        suffices = 0 < len(frequent) <= FEW and 2 * counts[frequent].sum() >= self.rows
+        return list(frequent.tolist()) if suffices or len(self.levels) <= FEW else None
 
     @cached_property
     def table(self) -> np.ndarray:
         if self._one_hot is None:  # -1 or 1 for each bit of a hash of the level; 0 for unseen ones
             hashes = [hashlib.blake2b(level.encode(), digest_size=1).digest() for level in (*self.levels, GAP)]
             bits = np.unpackbits(np.frombuffer(b"".join(hashes), np.uint8)[:, None], axis=1)
-            own = np.vstack([bits * 2.0 - 1, np.zeros(HASHED)])
+            encoded = np.vstack([bits * 2.0 - 1, np.zeros(HASHED)])
         else:
-            own = np.zeros((self.unseen + 1, len(self._one_hot) + 1))
-            own[:, -1] = 1
-            own[self._one_hot] = np.eye(len(self._one_hot) + 1)[:-1]
-        table = np.column_stack([own, self._rarities])
+            encoded = np.zeros((self.unseen + 1, len(self._one_hot) + 1))
+            encoded[:, -1] = 1
+            encoded[self._one_hot] = np.eye(len(self._one_hot) + 1)[:-1]
+        table = np.column_stack([encoded, self._rarities])
         if not self.gaps:
             table[self.gap] = table[self.unseen]
         return table
 
     @cached_property
     def _rarities(self) -> np.ndarray:
-        """How far each code stands out by its rarity."""
-        known, forgotten = self._code_counts[: self.unseen], self._code_counts[self.unseen]
-        ascending = np.sort(known)
-        at_least_as_rare = np.cumsum(ascending)[np.searchsorted(ascending, known, side="right") - 1]
+        """How far each code stands out for its rarity."""
+        counts, forgotten = self._code_counts[: self.unseen], self._code_counts[self.unseen]
+        ascending = np.sort(counts)
+        at_least_as_rare = np.cumsum(ascending)[np.searchsorted(ascending, counts, side="right") - 1]
         tails = (at_least_as_rare + forgotten) / self.rows
-        # Good-Turing: the next value is a new one as often as values occurred once.
-        once = int(np.count_nonzero(known[: self.gap] == 1) + forgotten)
+        # Good-Turing: the share of rows whose value occurs once estimates how often the next value is a new one.
+        once = int(np.count_nonzero(counts[: self.gap] == 1) + forgotten)
         of_unseen = max(UNSEEN_AT_LEAST, float(rarity((once + 1) / (self.rows + 1))))
         return np.append(rarity(tails), 0.0 if once / self.rows > RARE else of_unseen)
 
@@ -115,8 +112,8 @@ class CategoryColumn(Column):
         except pa.ArrowException as error:
             raise ValueError(f"column {self.name!r} is now of type {column.type}; give text, as in training") from error
         codes = np.array(pc.index_in(text, pa.array(self.levels, text.type)).fill_null(self.unseen))
-        others = np.flatnonzero(codes == self.unseen)
-        codes[others[are_blank(text.take(pa.array(others)))]] = self.gap
+        rows = np.flatnonzero(codes == self.unseen)
+        codes[rows[are_blank(text.take(pa.array(rows)))]] = self.gap
         return codes
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
@@ -144,9 +141,9 @@ TRUTHS = dict.fromkeys(FALSE_WORDS, 0) | dict.fromkeys(TRUE_WORDS, 1)
 
 @dataclass(frozen=True)
 class BooleanColumn(Column):
-    """A column of booleans: 0 or 1, and how rare the value is if one of them is.
+    """A column of booleans: 0 or 1, and how rare the value is if false or true is rare.
 
-    Neither is standardised: by its deviation, a flag of one row in a thousand would lie 30 deviations out.
+    Neither is standardised: by its deviation, a flag set in one row in a thousand would lie 30 deviations out.
     """
 
     name: str
@@ -161,7 +158,7 @@ class BooleanColumn(Column):
 
     @property
     def specs(self) -> list[tuple[str, float, float]]:
-        """The value, false and true as far apart as two categories, and its rarity if one is rare."""
+        """The value, with false and true as far apart as two categories, and its rarity if one is rare."""
         value = (self.name, HALF / math.sqrt(2), float(self.trues > self.falses))
         return [value, (f"{self.name} (rarity)", 1.0, 0.0)] if self._rarities.any() else [value]
 
@@ -171,7 +168,7 @@ class BooleanColumn(Column):
 
     @cached_property
     def _rarities(self) -> np.ndarray:
-        """Of false and of true."""
+        """The rarities of false and of true."""
         counts = np.array(self.counts)
         tails = np.where(counts <= counts[::-1], counts, counts.sum())
         return rarity(np.maximum(tails, 1) / (counts.sum() + (counts.min() == 0)))
@@ -179,9 +176,9 @@ class BooleanColumn(Column):
     def read(self, column: pa.Array) -> np.ndarray:
         """0, 1 or NaN, from booleans, numbers or words."""
         column = plain(column)
-        is_words = is_text(column.type) or pa.types.is_dictionary(column.type)
-        values = _truths(as_text(column)) if is_words else read_numbers(column, self.name, None)
-        wrong = ~((values == 0) | (values == 1) | (values != values))
+        has_words = is_text(column.type) or pa.types.is_dictionary(column.type)
+        values = _parse_booleans(as_text(column)) if has_words else read_numbers(column, self.name, None)
+        wrong = ~((values == 0) | (values == 1) | np.isnan(values))
         if (row := first_of(wrong)) is not None:
             problem = f"is {shortened(repr(column[row].as_py()))}, but its values were true or false in training"
             raise CellError(self.name, row + 1, f"{problem}; correct it or leave it empty")
@@ -194,7 +191,7 @@ class BooleanColumn(Column):
             out[:, 1] = np.select([values == 1, values == 0], [of_true, of_false])
 
     def tally(self, values: np.ndarray) -> np.ndarray:
-        trues, falses = np.count_nonzero(values == 1), np.count_nonzero(values == 0)
+        falses, trues = np.count_nonzero(values == 0), np.count_nonzero(values == 1)
         return np.array([falses, trues, len(values) - falses - trues], np.float64)
 
     def novel(self, values: np.ndarray) -> int:
@@ -202,10 +199,10 @@ class BooleanColumn(Column):
         return int(falses * (self.falses == 0) + trues * (self.trues == 0))
 
 
-def _truths(text: pa.Array) -> np.ndarray:
+def _parse_booleans(text: pa.Array) -> np.ndarray:
     """Words as 0 or 1, gaps and blanks as NaN, other words as 2."""
     words = pc.utf8_lower(pc.utf8_trim_whitespace(text))
-    found = np.asarray(pc.index_in(words, pa.array(list(TRUTHS), words.type)).fill_null(len(TRUTHS)))
-    values: np.ndarray = np.array([*TRUTHS.values(), 2.0])[found]
+    codes = np.asarray(pc.index_in(words, pa.array(list(TRUTHS), words.type)).fill_null(len(TRUTHS)))
+    values: np.ndarray = np.array([*TRUTHS.values(), 2.0])[codes]
     values[are_blank(text)] = np.nan
     return values

@@ -22,10 +22,10 @@ EMPTY = "empty: no row has a value"
 
 @dataclass(frozen=True)
 class Kept:
-    """A column to learn from, with a mark that its copies share and notes for the user."""
+    """A column to learn from, with a fingerprint that its copies share, and notes for the user."""
 
     column: Column
-    mark: float | bytes
+    fingerprint: float | bytes
     notes: list[str] = field(default_factory=list)
 
 
@@ -62,54 +62,55 @@ def _numbers(name: str, values: np.ndarray, written: arrow.NumberFormat | None =
         return f"constant: {values[0]:g} in every row"
     if (reason := identifier_numbers(name, values)) is not None:
         return reason
-    return Kept(NumberColumn(name, QuantileBins.fit(values), written, texts / len(values)), _number_mark(values))
+    return Kept(NumberColumn(name, QuantileBins.fit(values), written, texts / len(values)), _fingerprint(values))
 
 
 def _booleans(name: str, values: np.ndarray) -> Decision:
     falses, trues = (int(np.count_nonzero(values == value)) for value in (0, 1))
     if len(values) in (falses, trues):
         return f"constant: {'true' if trues else 'false'} in every row"
-    return Kept(BooleanColumn(name, falses, trues, len(values) - falses - trues), _number_mark(values))
+    return Kept(BooleanColumn(name, falses, trues, len(values) - falses - trues), _fingerprint(values))
 
 
 def _dates(days: np.ndarray, column: DateColumn, *notes: str) -> Decision:
     if (days == days[0]).all():
-        return f"constant: {column.shown(days[0])} in every row"
-    return Kept(column, _number_mark(days), list(notes))
+        return f"constant: {column.format(days[0])} in every row"
+    return Kept(column, _fingerprint(days), list(notes))
 
 
 def _texts(name: str, texts: DistinctTexts) -> Decision:
     """Numbers or dates if all or nearly all texts are, else categories."""
     example = repr(texts.values[0].as_py())
-    written = None if arrow.are_codes(texts.values) else arrow.number_format(texts.sample())
-    if written is not None and (written := arrow.number_format(texts.values)) is not None:
-        decided = _numbers_of(name, texts, written)
-        if isinstance(decided, Kept):
-            decided.notes.append(f"column {name!r} is text that reads as numbers ({example})")
-        return decided
-    if (dates := arrow.date_format(texts.values, texts.counts)) is not None:
-        return _dates_of(name, texts, dates, example)
-    known = texts.without(np.asarray(arrow.are_missing(texts.values)))
-    if (written := nearly_numbers(known.values, known.counts)) is not None:
-        return _numbers_of(name, known, written)
+    is_numeric = not arrow.are_codes(texts.values) and arrow.number_format(texts.sample()) is not None
+    if is_numeric and (number_format := arrow.number_format(texts.values)) is not None:
+        decision = _numbers_in_text(name, texts, number_format)
+        if isinstance(decision, Kept):
+            decision.notes.append(f"column {name!r} is text that reads as numbers ({example})")
+        return decision
+    if (date_format := arrow.date_format(texts.values, texts.counts)) is not None:
+        return _dates_in_text(name, texts, date_format, example)
+    present = texts.without(np.asarray(arrow.are_missing(texts.values)))
+    if (number_format := nearly_numbers(present.values, present.counts)) is not None:
+        return _numbers_in_text(name, present, number_format)
     return _categories(name, texts)
 
 
-def _numbers_of(name: str, texts: DistinctTexts, written: arrow.NumberFormat) -> Decision:
+def _numbers_in_text(name: str, texts: DistinctTexts, number_format: arrow.NumberFormat) -> Decision:
     """Numbers written as text; a few other texts are missing values with a flag."""
-    values, wrong = arrow.parse_numbers(texts.values, written)
-    return _numbers(name, texts.in_rows(values), written, int(wrong @ texts.counts))
+    values, wrong = arrow.parse_numbers(texts.values, number_format)
+    return _numbers(name, texts.in_rows(values), number_format, int(wrong @ texts.counts))
 
 
-def _dates_of(name: str, texts: DistinctTexts, dates: arrow.DateFormat, example: str) -> Decision:
+def _dates_in_text(name: str, texts: DistinctTexts, date_format: arrow.DateFormat, example: str) -> Decision:
     """Dates written as text; a few other texts are missing values."""
-    zone = arrow.date_zone(texts.values, dates.form)
-    days = texts.in_rows(arrow.parse_dates(texts.values, dates.form, zone))
-    column = DateColumn.fit(name, days, dates.form == "clock", zone=zone, form=dates.form, slips=dates.share < 1)
-    kind = "times of the day" if column.clock else f"dates, {dates.form}{' (a guess)' if dates.is_guess else ''}"
-    unread = round((1 - dates.share) * texts.rows)
-    slips = f"; {unread:,} of its values {UNREAD}" if unread else ""
-    return _dates(days, column, f"column {name!r} is text that reads as {kind} ({example}){slips}")
+    form = date_format.form
+    zone = arrow.date_zone(texts.values, form)
+    days = texts.in_rows(arrow.parse_dates(texts.values, form, zone))
+    column = DateColumn.fit(name, days, form == "clock", zone=zone, form=form, slips=date_format.share < 1)
+    kind = "times of the day" if column.clock else f"dates, {form}{' (a guess)' if date_format.is_guess else ''}"
+    n_unread = round((1 - date_format.share) * texts.rows)
+    unread = f"; {n_unread:,} of its values {UNREAD}" if n_unread else ""
+    return _dates(days, column, f"column {name!r} is text that reads as {kind} ({example}){unread}")
 
 
 def _categories(name: str, texts: DistinctTexts) -> Decision:
@@ -124,10 +125,10 @@ def _categories(name: str, texts: DistinctTexts) -> Decision:
 
 SAMPLE = 1000  # distinct texts that are examined closely
 MIXED = r"^\s*(?:[A-Za-z]+[-./]?\d|\d+[-./]?[A-Za-z])[A-Za-z\d./-]*\s*$"  # V57, 85123A: a code among numbers
-FEW = 50  # texts that suffice to rule numbers out
-FEW_TEXTS = 0.05  # largest share of the known cells for texts among numbers to be slips
-LEAST_NUMBERS = 20  # cells; among fewer numbers a text is no slip
-MOST_CODES = 2  # different codes such as V57 among numbers that may be slips
+FEW = 50  # texts that suffice to rule out numbers
+FEW_TEXTS = 0.05  # largest share of the cells in which texts among numbers are taken for errors
+LEAST_NUMBERS = 20  # cells; among fewer numbers a text is not taken for an error
+MOST_CODES = 2  # different codes such as V57 that are taken for errors among numbers
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class DistinctTexts:
         return texts.without(blank) if (blank := arrow.are_blank(values)).any() else texts
 
     def without(self, dropped: np.ndarray) -> DistinctTexts:
-        """Without some of the distinct texts, which become gaps."""
+        """The texts without the dropped ones, which become gaps."""
         renumbered = np.append(np.where(dropped, -1, np.cumsum(~dropped) - 1), -1).astype(self.codes.dtype)
         return DistinctTexts(self.values.filter(pa.array(~dropped)), self.counts[~dropped], renumbered[self.codes])
 
@@ -172,13 +173,13 @@ def nearly_numbers(values: pa.Array, counts: np.ndarray) -> arrow.NumberFormat |
     first = np.asarray(pc.match_substring_regex(values[:FEW], arrow.PARTS))
     if not len(first) or first.mean() < 0.5 or arrow.are_codes(values):
         return None
-    written, is_number = arrow.commonest_number_format(values, counts)
-    numbers = int(is_number @ counts)
-    if numbers < LEAST_NUMBERS or counts.sum() - numbers > FEW_TEXTS * counts.sum():
+    number_format, is_number = arrow.commonest_number_format(values, counts)
+    n_numbers = int(is_number @ counts)
+    if n_numbers < LEAST_NUMBERS or counts.sum() - n_numbers > FEW_TEXTS * counts.sum():
         return None
     texts = values.filter(pa.array(~is_number))
-    codes = np.count_nonzero(np.asarray(pc.match_substring_regex(texts, MIXED)))
-    return None if codes > MOST_CODES else written
+    n_codes = np.count_nonzero(np.asarray(pc.match_substring_regex(texts, MIXED)))
+    return None if n_codes > MOST_CODES else number_format
 
 
 FEWEST = 10  # numbers; fewer are never called an identifier
@@ -188,37 +189,37 @@ HALF = 0.5
 COLLISIONS = 20  # expected repetitions in random numbers; if none occurs, the numbers are an identifier
 HINTS = frozenset(("id", "ids", "uuid", "guid", "key", "pk", "hash", "token", "serial", "identifier"))
 HASH = r"^\{?[0-9a-fA-F]{8}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{4}-?[0-9a-fA-F]{12}\}?$|^[0-9a-fA-F]{24,}$"
-PROSE_WORDS, PROSE_LENGTH = 4, 20  # on average
+PROSE_WORDS, PROSE_LENGTH = 4, 20  # words and characters of a text, on average
 
 
 def identifier_numbers(name: str, values: np.ndarray) -> str | None:
-    """Why a column of numbers is an identifier, or None; only whole numbers can be one.
+    """The reason why a column of numbers is an identifier, or None; only whole numbers can be one.
 
     Being distinct is not enough: amounts in cents are distinct too. But m numbers drawn from a range of R would repeat
     each other about m²/2R times; if that is many and none did, they were assigned one by one.
     """
-    known = values[~np.isnan(values)]
-    if len(known) < FEWEST or not _whole(known[:1000]) or not _whole(known):
+    present = values[~np.isnan(values)]
+    if len(present) < FEWEST or not _are_whole(present[:1000]) or not _are_whole(present):
         return None
-    whole = known.astype(np.uint64 if known.dtype == np.uint64 else np.int64)
-    ordered = np.sort(whole)
-    distinct = 1 + np.count_nonzero(ordered[1:] != ordered[:-1])
+    numbers = present.astype(np.uint64 if present.dtype == np.uint64 else np.int64)
+    ordered = np.sort(numbers)
+    n_distinct = 1 + np.count_nonzero(ordered[1:] != ordered[:-1])
     span = float(ordered[-1]) - float(ordered[0]) + 1
-    if distinct == len(whole):
-        steps = np.diff(whole.astype(np.int64))
-        if len(known) == len(values) and (steps == steps[0]).all():
+    if n_distinct == len(numbers):
+        steps = np.diff(numbers.astype(np.int64))
+        if len(numbers) == len(values) and (steps == steps[0]).all():
             return f"identifier: counts the rows in steps of {steps[0]:,}"
-        if len(whole) ** 2 / (2 * span) >= COLLISIONS:
+        if len(numbers) ** 2 / (2 * span) >= COLLISIONS:
             return f"identifier: numbers from {ordered[0]:,} to {ordered[-1]:,}, none of them twice"
         if span >= 2.0**53:
             return "identifier: numbers of over 16 digits, none of them twice"
-    if distinct >= WITH_A_HINT * len(whole) and not HINTS.isdisjoint(name_words(name)):
+    if n_distinct >= WITH_A_HINT * len(numbers) and not HINTS.isdisjoint(name_words(name)):
         return "identifier: by its name, and (nearly) every row has a number of its own"
     return None
 
 
 def identifier_texts(name: str, texts: DistinctTexts) -> str | None:
-    """Why a column of texts is an identifier or prose, or None."""
+    """The reason why a column of texts is an identifier or prose, or None."""
     share, sample = len(texts.values) / max(1, texts.rows), texts.sample()
     if share < HALF:
         return None
@@ -235,63 +236,58 @@ def identifier_texts(name: str, texts: DistinctTexts) -> str | None:
     return None
 
 
-def _whole(values: np.ndarray) -> bool:
+def _are_whole(values: np.ndarray) -> bool:
     if values.dtype.kind != "f":
         return True
     return bool((np.abs(values) < 2.0**53).all() and (values == np.floor(values)).all())
 
 
-MARKED = 1000  # rows behind a mark, which tells the pairs that are worth a full comparison
-TOLERANCE = 1e-9  # of a column's range: rounding of the copy
+FINGERPRINT_ROWS = 1000  # columns with equal fingerprints are worth a full comparison
+TOLERANCE = 1e-9  # rounding of the copy, as a share of a column's range
 
 
-def _number_mark(values: np.ndarray) -> float:
-    """A fingerprint of numbers that does not change when they are scaled or shifted.
-
-    It comes from a few rows, the same for all columns of a table, or from all if these have a single value.
-    """
-    if len(values) > MARKED:
-        sample = values[np.random.default_rng(0).integers(0, len(values), MARKED)]
+def _fingerprint(values: np.ndarray) -> float:
+    """A fingerprint of numbers that does not change when they are scaled or shifted."""
+    if len(values) > FINGERPRINT_ROWS:  # of the same rows in all columns, or of all rows if these have one value
+        sample = values[np.random.default_rng(0).integers(0, len(values), FINGERPRINT_ROWS)]
         values = values if (sample == sample[0]).all() else sample
-    known = ~np.isnan(values)
-    filled = _within_one(np.where(known, values, 0.0).astype(np.float64))
+    present = ~np.isnan(values)
+    imputed = _within_one(np.where(present, values, 0.0).astype(np.float64))
     weights = np.random.default_rng(1).normal(size=(2, len(values)))
-    centred = np.where(known, filled - filled.sum() / max(1, known.sum()), 0.0)
+    centred = np.where(present, imputed - imputed.sum() / max(1, present.sum()), 0.0)
     largest = np.abs(centred).max(initial=0.0)
     if largest == 0:
-        return float(weights[1] @ known)
+        return float(weights[1] @ present)
     centred /= largest
     shape = weights[0] @ centred / np.sqrt(centred @ centred)
-    return float(abs(shape) + weights[1] @ known)
+    return float(abs(shape) + weights[1] @ present)
 
 
 def find_copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
-    """Copy -> original: numbers up to scale and shift, categories up to other names of their levels.
-
-    A date is the original of its number, words are the original of their codes.
-    """
+    """Copy -> original: numbers up to scale and shift, categories up to the names of their levels."""
 
     def read(name: str) -> np.ndarray:
         return np.concatenate([kept[name].column.read(chunk) for chunk in table[name].chunks])
 
-    letters = {name: _letters(one.column) for name, one in kept.items() if isinstance(one.column, CategoryColumn)}
-    words_first = sorted(letters, key=lambda name: -letters[name])
-    first = {kept[name].mark: name for name in reversed(words_first)}
-    found = {name: original for name in words_first if (original := first[kept[name].mark]) != name}
-    numbers = [name for name in kept if name not in letters]
-    names = sorted(numbers, key=lambda name: kept[name].column.kind != "date")
-    marks = np.array([kept[name].mark for name in names])
-    for place, name in enumerate(names):
-        near = np.flatnonzero(np.abs(marks[:place] - marks[place]) <= 1e-6)  # equal up to rounding
-        originals = (names[one] for one in near if names[one] not in found)
-        copied = next((other for other in originals if is_affine(read(other), read(name))), None)
-        if copied is not None:
-            found[name] = copied
-    return found
+    columns = {name: one.column for name, one in kept.items()}
+    letters = {name: _letters(column) for name, column in columns.items() if isinstance(column, CategoryColumn)}
+    words_first = sorted(letters, key=lambda name: -letters[name])  # words are the original of their codes
+    originals = {kept[name].fingerprint: name for name in reversed(words_first)}
+    copies = {name: original for name in words_first if (original := originals[kept[name].fingerprint]) != name}
+    numbers = [name for name in columns if name not in letters]
+    dates_first = sorted(numbers, key=lambda name: columns[name].kind != "date")  # dates are the original of numbers
+    fingerprints = np.array([kept[name].fingerprint for name in dates_first])
+    for index, name in enumerate(dates_first):
+        candidates = np.flatnonzero(np.abs(fingerprints[:index] - fingerprints[index]) <= 1e-6)  # equal up to rounding
+        for other in (dates_first[candidate] for candidate in candidates):
+            if other not in copies and is_affine(read(other), read(name)):
+                copies[name] = other
+                break
+    return copies
 
 
 def _letters(column: CategoryColumn) -> float:
-    """Average number of letters in a level."""
+    """The average number of letters in a level."""
     return sum(sum(map(str.isalpha, level)) for level in column.levels) / max(1, len(column.levels))
 
 
@@ -310,5 +306,5 @@ def is_affine(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def _within_one(values: np.ndarray) -> np.ndarray:
-    """Scaled to -1 to 1, where differences cannot overflow."""
+    """The values scaled to -1 to 1, where differences cannot overflow."""
     return np.asarray(values / (np.abs(values).max(initial=0.0) or 1.0))

@@ -1,4 +1,4 @@
-"""Rows judged within their own group: each group's numbers are brought to the level and spread of the whole table."""
+"""Rows judged within their group: the numbers of each group are mapped to the level and spread of the whole table."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from addml.preprocessing.profile import BETWEEN, MOST, ColumnProfile
 from addml.preprocessing.scaling import NORMAL_QUARTILES
 from addml.text import counted
 
-BORROWING = 10  # rows: a group of 10 takes half of its spread from the whole, one of 90 a tenth
+BORROWING = 10  # rows: a group of 10 takes half of its spread from the whole, a group of 90 takes a tenth
 CONSTANT = 0.1  # of the expected spread: the spread of a group whose values are all equal
 MEDIAN_VARIANCE = np.pi / 2  # of the median of n normal values, times n, in squared deviations
-STRANGE_QUANTILE = 0.9  # of the scores of a group, which sets its threshold
-OWN_LEAST, OWN_MOST = 50, 256  # least rows of a group, and most groups, with references of their own
+STRANGE_QUANTILE = 0.9  # of a group's scores, which sets its divisor
+OWN_LEAST, OWN_MOST = 50, 256  # groups with references of their own: the fewest rows of one, and the most groups
 OWN_HALF = 50  # rows: a group of 50 is judged half by its own references and half by those of the whole
 LEAST_GROUPS = 5  # groups needed to tell whether spreads grow with levels
 MISSING = "(missing)"
@@ -31,8 +31,8 @@ MISSING = "(missing)"
 class Groups:
     """How the numbers of each group are mapped to the scale of the whole; the last of G + 1 is for unseen groups.
 
-    Levels are medians, spreads are interquartile ranges. Both are shrunk towards the whole. The level of a group of n
-    rows keeps n / (n + k) of its difference, where k is the variance within groups over that between them; its spread
+    Levels are medians and spreads are interquartile ranges, both shrunk towards the whole. The level of a group of n
+    rows keeps n / (n + k) of its difference, where k is the variance within groups over that between groups. Its spread
     keeps n / (n + 10) of its difference from groups of the same level.
     """
 
@@ -42,32 +42,33 @@ class Groups:
     rows: np.ndarray  # (G,) of training
     ratio: np.ndarray  # (G + 1, columns)
     shift: np.ndarray  # (G + 1, columns)
-    limits: np.ndarray  # (3, columns): low end, middle and high end of the middle 90 %, on the scale of the whole
+    limits: np.ndarray  # (3, columns): low end, median and high end of the middle 90 %, on the scale of the whole
     divisor: np.ndarray  # (G + 1,) of the scores of each group
     own: np.ndarray  # (G,) the number of references of each group, 0 for small groups
     own_rows: np.ndarray = field(default_factory=lambda: np.empty((0, 0), np.float32))  # (references, features)
-    own_embedded: np.ndarray = field(default_factory=lambda: np.empty((0, 0, 0), np.float32))  # (members, some, w)
+    own_embedded: np.ndarray = field(default_factory=lambda: np.empty((0, 0, 0), np.float32))  # (members, part, w)
     own_scale: np.ndarray = field(default_factory=lambda: np.empty((2, 0, 0)))  # (median and unit, views, groups)
 
     @classmethod
     def fit(cls, table: pa.Table, by: Sequence[str], numbers: dict[str, np.ndarray]) -> Groups:
-        known = keys_of(table, by)
-        keys = tuple(sorted(known.unique().to_pylist()))
+        row_keys = keys_of(table, by)
+        keys = tuple(sorted(row_keys.unique().to_pylist()))
         if len(keys) > max(2, len(table)) / 2:
             raise ValueError(f"by={list(by)!r} makes {len(keys):,} groups of {len(table):,} rows; name coarser columns")
-        codes = np.asarray(pc.index_in(known, pa.array(keys, known.type)))
-        count = np.bincount(codes, minlength=len(keys))
-        maps = [_scaled(np.where(np.isinf(own), np.nan, own), codes, count) for own in numbers.values()]
+        codes = np.asarray(pc.index_in(row_keys, pa.array(keys, row_keys.type)))
+        rows = np.bincount(codes, minlength=len(keys))
+        maps = [_fit_map(np.where(np.isinf(values), np.nan, values), codes, rows) for values in numbers.values()]
         ratio, shift = np.stack(maps, axis=2) if maps else np.ones((2, len(keys) + 1, 0))
-        rest = np.ones((3, len(maps))), np.ones(len(keys) + 1), np.zeros(len(keys), np.int64)
-        one = cls(tuple(by), keys, tuple(numbers), count, ratio, shift, *rest)
-        ends = [_limits(one.apply(name, own, codes)) for name, own in numbers.items()]
-        return replace(one, limits=np.array(ends).reshape(-1, 3).T)
+        empty, divisor, own = np.ones((3, len(maps))), np.ones(len(keys) + 1), np.zeros(len(keys), np.int64)
+        groups = cls(tuple(by), keys, tuple(numbers), rows, ratio, shift, empty, divisor, own)
+        limits = [_limits(groups.apply(name, values, codes)) for name, values in numbers.items()]
+        return replace(groups, limits=np.array(limits).reshape(-1, 3).T)
 
     def codes(self, table: pa.Table | pa.RecordBatch) -> np.ndarray:
         """The group of each row (n,), -1 if it is unseen in training."""
-        if missing := [name for name in self.by if name not in table.schema.names]:
-            raise ValueError(f"column {missing[0]!r}, by which rows are grouped, is missing here; add it")
+        for name in self.by:
+            if name not in table.schema.names:
+                raise ValueError(f"column {name!r}, by which rows are grouped, is missing here; add it")
         return np.asarray(pc.index_in(keys_of(table, self.by), pa.array(self.keys, pa.string())).fill_null(-1))
 
     def code(self, key: str | None) -> int:
@@ -76,43 +77,43 @@ class Groups:
 
     @cached_property
     def _codes(self) -> dict[str | None, int]:
-        return {key: place for place, key in enumerate(self.keys)}
+        return {key: code for code, key in enumerate(self.keys)}
 
     def unseen(self, table: pa.Table | pa.RecordBatch) -> list[str]:
         """The keys of the rows whose group is unseen in training."""
-        new = self.codes(table) < 0
-        return list(keys_of(table, self.by).filter(pa.array(new)).to_pylist()) if new.any() else []
+        is_unseen = self.codes(table) < 0
+        return list(keys_of(table, self.by).filter(pa.array(is_unseen)).to_pylist()) if is_unseen.any() else []
 
     def apply(self, name: str, values: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """The values of a column, numbers on the scale of the whole; gaps and texts do not change."""
         if name not in self.columns:
             return values
-        place = self.columns.index(name)
-        return np.asarray(values * self.ratio[codes, place] + self.shift[codes, place])
+        column = self.columns.index(name)
+        return np.asarray(values * self.ratio[codes, column] + self.shift[codes, column])
 
     def profiles(self, profiles: Sequence[ColumnProfile], code: int) -> list[ColumnProfile]:
         limits = (self.limits - self.shift[code]) / self.ratio[code]
-        ends = {name: own.tolist() for name, own in zip(self.columns, limits.T, strict=True)}
+        limits_of = dict(zip(self.columns, limits.T.tolist(), strict=True))
         names = ("low", "middle", "high")
-        return [replace(one, **dict(zip(names, ends.get(one.column, ()), strict=False))) for one in profiles]
+        return [replace(one, **dict(zip(names, limits_of.get(one.column, ()), strict=False))) for one in profiles]
 
     def to_have_references(self) -> np.ndarray:
-        """The groups with enough rows for references of their own; the largest if there are many."""
+        """The groups with enough rows for references of their own; only the largest if there are many."""
         largest = np.argsort(-self.rows, kind="stable")[:OWN_MOST]
         return np.sort(largest[self.rows[largest] >= OWN_LEAST])
 
     def with_references(
-        self, chosen: np.ndarray, found: Sequence[dict[str, np.ndarray]], scales: Sequence[Any]
+        self, codes: np.ndarray, references: Sequence[dict[str, np.ndarray]], scales: Sequence[Any]
     ) -> Groups:
-        """The groups with references of their own, and their score scales, for the chosen ones."""
+        """The groups, those of `codes` with references of their own and with their score scales."""
         own = np.zeros(len(self.keys), np.int64)
-        own[chosen] = [len(arrays["rows"]) for arrays in found]
+        own[codes] = [len(arrays["rows"]) for arrays in references]
         return replace(
             self,
             own=own,
-            own_rows=np.concatenate([arrays["rows"] for arrays in found]),
-            own_embedded=np.concatenate([arrays["references"] for arrays in found], axis=1),
-            own_scale=np.stack([[one.median[:, 0], one.unit[:, 0]] for one in scales], axis=2),
+            own_rows=np.concatenate([arrays["rows"] for arrays in references]),
+            own_embedded=np.concatenate([arrays["references"] for arrays in references], axis=1),
+            own_scale=np.stack([[scale.median[:, 0], scale.unit[:, 0]] for scale in scales], axis=2),
         )
 
     @cached_property
@@ -121,16 +122,14 @@ class Groups:
         return np.append(np.where(self.own > 0, self.rows / (self.rows + OWN_HALF), 0.0), 0.0)
 
     def with_scores(self, scores: np.ndarray, codes: np.ndarray, *, compressed: bool) -> Groups:
-        """The groups with divisors, which bring the 90 % quantile of their training scores to that of the whole.
-
-        Divisors are shrunk as spreads are.
-        """
+        """The groups with divisors, shrunk like spreads, that bring a high quantile of their scores to that of all."""
         plain = _plain(scores, compressed)
-        whole, own = np.quantile(plain, STRANGE_QUANTILE), _quantiles(plain, codes, self.rows, (STRANGE_QUANTILE,))[0]
-        if whole <= 0:
+        of_whole = np.quantile(plain, STRANGE_QUANTILE)
+        if of_whole <= 0:
             return self
+        of_groups = _quantiles(plain, codes, self.rows, (STRANGE_QUANTILE,))[0]
         weight = self.rows / (self.rows + BORROWING)
-        divisor = np.exp(weight * np.log(np.clip(own / whole, 1 / 4, 4)))
+        divisor = np.exp(weight * np.log(np.clip(of_groups / of_whole, 1 / 4, 4)))
         return replace(self, divisor=np.append(divisor, 1.0))
 
     def divided(self, scores: np.ndarray, codes: np.ndarray, *, compressed: bool) -> np.ndarray:
@@ -143,56 +142,59 @@ class Groups:
         return {"by": list(self.by), "keys": list(self.keys), "columns": list(self.columns)}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return {one.name: getattr(self, one.name) for one in fields(self)[3:]}
+        return {array.name: getattr(self, array.name) for array in fields(self)[3:]}
 
     @classmethod
     def from_json(cls, document: dict[str, list[str]], arrays: dict[str, np.ndarray]) -> Groups:
         """The groups of a saved model; raises ValueError if names and arrays do not match."""
         by, keys, columns = (tuple(map(str, document[name])) for name in ("by", "keys", "columns"))
-        one, size = cls(by, keys, columns, **arrays), len(keys)
+        groups, size = cls(by, keys, columns, **arrays), len(keys)
         shapes = [(size,), *[(size + 1, len(columns))] * 2, (3, len(columns)), (size + 1,), (size,)]
-        if [array.shape for array in one.arrays().values()][:6] != shapes:
+        if [array.shape for array in groups.arrays().values()][:6] != shapes:
             raise ValueError(f"{size} groups by {by} do not fit their arrays")
-        if min(one.ratio.min(initial=1), one.divisor.min(), one.own_scale[1].min(initial=1), one.own.min() + 1) <= 0:
+        positive = (groups.ratio, groups.divisor, groups.own_scale[1], groups.own + 1)
+        if any(array.min(initial=1) <= 0 for array in positive):
             raise ValueError("the ratio, unit, divisor or number of references of a group is out of range")
-        return one
+        return groups
 
     @property
     def note(self) -> str:
         least, most = int(self.rows.min()), int(self.rows.max())
         rows = f", {most:,} rows each" if least == most else f" of {least:,} to {most:,} rows"
-        words = f"rows are judged within {' and '.join(self.by)}: {counted(len(self.keys), 'group')}{rows}"
-        return f"{words}; small ones borrow from the whole"
+        groups = f"{counted(len(self.keys), 'group')}{rows}; small ones borrow from the whole"
+        return f"rows are judged within {' and '.join(self.by)}: {groups}"
 
 
 def keys_of(table: pa.Table | pa.RecordBatch, by: Sequence[str]) -> pa.Array:
+    """The key of each row's group: its values in the columns `by`."""
     texts = [as_text(one_chunk(table.column(name))).cast(pa.string()).fill_null(MISSING) for name in by]
     return texts[0] if len(texts) == 1 else pc.binary_join_element_wise(*texts, BETWEEN)
 
 
-def _scaled(x: np.ndarray, codes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _fit_map(x: np.ndarray, codes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Ratio and shift (G + 1,) that map the values of each group to the level and spread of the whole."""
-    known = ~np.isnan(x)
-    if not known.any():
+    present = ~np.isnan(x)
+    if not present.any():
         return np.ones(len(rows) + 1), np.zeros(len(rows) + 1)
-    count = np.bincount(codes[known], minlength=len(rows))
-    first, own, third = _quantiles(x, codes, count, (0.25, 0.5, 0.75))
-    middle, own = float(np.median(x[known])), np.where(count > 0, own, np.median(x[known]))
-    total = _spread(x[known]) or 1.0
-    within = _spread((x - own[codes])[known]) or total
+    count = np.bincount(codes[present], minlength=len(rows))
+    first, median, third = _quantiles(x, codes, count, (0.25, 0.5, 0.75))
+    of_whole = float(np.median(x[present]))
+    median = np.where(count > 0, median, of_whole)
+    total = _spread(x[present]) or 1.0
+    within = _spread((x - median[codes])[present]) or total
     spread = (third - first) / NORMAL_QUARTILES
-    expected = _expected(own, spread, count, within)
+    expected = _expected_spread(median, spread, count, within)
     spread = np.where(spread > 0, spread, CONSTANT * expected)
     weight = count / (count + BORROWING)
     spread = np.exp(weight * np.log(spread) + (1 - weight) * np.log(expected))
-    away, chance = own - middle, MEDIAN_VARIANCE * spread**2 / np.maximum(count, 1)
-    between = max(0.0, float(np.average(away**2 - chance, weights=count)))
-    level = middle + between / (between + chance) * away  # shrunk as far as chance explains the difference
+    difference, chance = median - of_whole, MEDIAN_VARIANCE * spread**2 / np.maximum(count, 1)
+    between = max(0.0, float(np.average(difference**2 - chance, weights=count)))
+    level = of_whole + between / (between + chance) * difference  # shrunk as far as chance explains the difference
     ratio = np.append(within / spread, within / total)
-    return ratio, middle - np.append(level, middle) * ratio
+    return ratio, of_whole - np.append(level, of_whole) * ratio
 
 
-def _expected(level: np.ndarray, spread: np.ndarray, count: np.ndarray, within: float) -> np.ndarray:
+def _expected_spread(level: np.ndarray, spread: np.ndarray, count: np.ndarray, within: float) -> np.ndarray:
     """The expected spread of each group: that within all groups, or a fit to its level if spreads grow with levels."""
     usable = (spread > 0) & (count >= 4) & (level > 0)
     if usable.sum() < LEAST_GROUPS or (level[count > 0] <= 0).any() or np.ptp(level[usable]) == 0:
@@ -210,22 +212,22 @@ def _spread(x: np.ndarray) -> float:
     return float((third - first) / NORMAL_QUARTILES or x.std())
 
 
-def _quantiles(x: np.ndarray, codes: np.ndarray, count: np.ndarray, at: Sequence[float]) -> np.ndarray:
-    """Quantiles (len(at), G) of the known values of each group; NaN for a group without any."""
-    known = ~np.isnan(x)
-    ordered = x[known][np.lexsort((x[known], codes[known]))]
+def _quantiles(x: np.ndarray, codes: np.ndarray, count: np.ndarray, q: Sequence[float]) -> np.ndarray:
+    """Quantiles (len(q), G) of the values of each group that are not NaN; NaN for a group without any."""
+    present = ~np.isnan(x)
+    ordered = x[present][np.lexsort((x[present], codes[present]))]
     starts = np.cumsum(count) - count
-    places = starts + np.array(at)[:, None] * np.maximum(count - 1, 0)
-    low = np.floor(places).astype(np.int64)
+    positions = starts + np.array(q)[:, None] * np.maximum(count - 1, 0)
+    low = np.floor(positions).astype(np.int64)
     high = np.minimum(low + 1, starts + np.maximum(count - 1, 0))
     last = max(len(ordered) - 1, 0)
     a, b = ordered[np.minimum(low, last)], ordered[np.minimum(high, last)]
-    return np.where(count > 0, a + (places - low) * (b - a), np.nan)
+    return np.where(count > 0, a + (positions - low) * (b - a), np.nan)
 
 
 def _limits(x: np.ndarray) -> np.ndarray:
-    known = x[np.isfinite(x)]
-    return np.quantile(known, [(1 - MOST) / 2, 0.5, (1 + MOST) / 2]) if len(known) else np.zeros(3)
+    finite = x[np.isfinite(x)]
+    return np.quantile(finite, [(1 - MOST) / 2, 0.5, (1 + MOST) / 2]) if len(finite) else np.zeros(3)
 
 
 def _plain(scores: np.ndarray, compressed: bool) -> np.ndarray:

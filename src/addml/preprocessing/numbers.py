@@ -25,7 +25,7 @@ TALLIED = 4_096  # rows of a block that are binned; their counts are scaled up t
 
 @dataclass(frozen=True)
 class QuantileBins:
-    """The distribution of a column in training: its range, and bins of about equal share."""
+    """The distribution of a column in training: its range, and bins of roughly equal share."""
 
     low: float
     middle: float
@@ -37,19 +37,16 @@ class QuantileBins:
     @classmethod
     def fit(cls, values: np.ndarray) -> QuantileBins:
         """From the training values, NaN for missing values; at least one is a number."""
-        known = _known(values)
-        some = slice(None) if len(known) <= SAMPLE else np.random.default_rng(0).integers(0, len(known), SAMPLE)
-        sample = np.sort(known[some]).astype(np.float64)
+        finite = _finite(values)
+        rows = slice(None) if len(finite) <= SAMPLE else np.random.default_rng(0).integers(0, len(finite), SAMPLE)
+        sample = np.sort(finite[rows]).astype(np.float64)
         edges = np.unique(np.quantile(sample, np.arange(1, BINS) / BINS, method="inverted_cdf"))
         ends = np.searchsorted(sample, edges, side="right")
-        counts = np.diff(ends, prepend=0, append=len(sample))
+        shares = np.diff(ends, prepend=0, append=len(sample)) / len(sample)
+        middle = 2 * float(np.quantile(sample / 2, 0.5))  # / 2 avoids overflow in differences of the largest numbers
+        gaps = 1 - len(finite) / len(values)
         return cls(
-            float(known.min()),
-            2 * float(np.quantile(sample / 2, 0.5)),  # / 2 avoids overflow in differences of the largest numbers
-            float(known.max()),
-            tuple(map(float, edges)),
-            tuple(map(float, counts / len(sample))),
-            1 - len(known) / len(values),
+            float(finite.min()), middle, float(finite.max()), tuple(edges.tolist()), tuple(shares.tolist()), gaps
         )
 
     @property
@@ -58,26 +55,26 @@ class QuantileBins:
 
     def tally(self, values: np.ndarray) -> np.ndarray:
         """The number of values in each bin, the gaps last; estimated from some rows of a large block."""
-        known = _known(values)
-        part = np.ascontiguousarray(known[:: max(1, len(known) // TALLIED) | 1])
-        counts = np.bincount(np.searchsorted(np.array(self.edges), part), minlength=len(self.edges) + 1)
-        return np.append(counts * (len(known) / max(1, len(part))), len(values) - len(known))
+        finite = _finite(values)
+        sample = np.ascontiguousarray(finite[:: max(1, len(finite) // TALLIED) | 1])
+        counts = np.bincount(np.searchsorted(np.array(self.edges), sample), minlength=len(self.edges) + 1)
+        return np.append(counts * (len(finite) / max(1, len(sample))), len(values) - len(finite))
 
     def outside(self, values: np.ndarray) -> int:
-        """The number of values farther outside the training range than its length."""
-        known, length = _known(values), self.high - self.low
-        return int(np.count_nonzero((known < self.low - length) | (known > self.high + length)))
+        """The number of values that lie outside the training range by more than its length."""
+        finite, length = _finite(values), self.high - self.low
+        return int(np.count_nonzero((finite < self.low - length) | (finite > self.high + length)))
 
 
-def _known(values: np.ndarray) -> np.ndarray:
+def _finite(values: np.ndarray) -> np.ndarray:
     """The values that are neither gaps nor texts."""
-    known = np.isfinite(values)
-    return values if known.all() else values[known]
+    is_finite = np.isfinite(values)
+    return values if is_finite.all() else values[is_finite]
 
 
 RARE = 0.02  # share of the rows below which a value begins to stand out
 HALF = 2.0  # scale of a 0/1 feature of a category: two different values lie half a squared deviation apart
-TEXT = math.inf  # a text in a number column, which holds no infinity of its own
+TEXT = math.inf  # stands for a text in a number column, where infinity is refused
 
 
 class CellError(ValueError):
@@ -122,7 +119,7 @@ class Column:
         raise NotImplementedError
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
-        """Write the features of values (n,) into out (n, features)."""
+        """Write the features of the values (n,) into out (n, features)."""
         raise NotImplementedError
 
     def tally(self, values: np.ndarray) -> np.ndarray:
@@ -145,18 +142,15 @@ def one_chunk(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def rarity(share: np.ndarray | float) -> np.ndarray:
-    """How far a rare value stands out, in deviations: 0 from RARE on, below it growing with the logarithm.
+    """How far a rare value stands out, in deviations: 0 from RARE on, growing with the logarithm below it.
 
-    `share` is that of all values at least as rare, a tail as of a p-value: if most values are rare, none stands out.
+    `share` is that of all values at least as rare, as in a p-value: if most values are rare, none stands out.
     """
     return np.log(RARE / np.clip(share, 1e-300, RARE))
 
 
 def flag_distance(share: np.ndarray | float) -> np.ndarray:
-    """The distance between a missing value and a known one, in deviations, if this share of the rows is missing.
-
-    It is the distance between false and true, or more if gaps are rare.
-    """
+    """Deviations between a missing value and others: as between false and true, more if the share of gaps is small."""
     return np.asarray(np.maximum(math.sqrt(2) / HALF, rarity(share)))
 
 
@@ -168,30 +162,30 @@ LARGEST = float(np.finfo(np.float64).max)
 class NumberColumn(Column):
     """A column of numbers.
 
-    A text among them is a missing value and sets a flag, on the scale of the flag of a gap. If training had no text,
-    there is no such flag, and a text counts as a number far outside the training range.
+    A text among them counts as a missing value and sets a flag, which is scaled like the flag of a gap. If training had
+    no text, there is no such flag, and a text counts as a number far outside the training range.
     """
 
     name: str
     spread: QuantileBins
-    written: NumberFormat | None = None  # if training had them as text
-    texts: float = 0.0  # share of the training rows with another text
+    written: NumberFormat | None = None  # the format, if training had them as text
+    texts: float = 0.0  # share of the training rows with a text that is not a number
     below: bool = False  # whether a text counts as a low number
 
     kind = "number"
 
     @property
     def specs(self) -> list[tuple[str, float, float]]:
-        """The number, and a flag for texts if training had some."""
+        """The number, and a flag for texts if training had any."""
         number = (self.name, math.nan, self.spread.middle)
         return [number, (f"{self.name} (text)", 1 / float(flag_distance(self.texts)), 0.0)] if self.texts else [number]
 
     @property
     def outside(self) -> float:
-        """The number that a text counts as if training had none."""
+        """The number that stands for a text if training had none."""
         low, high = self.spread.low, self.spread.high
-        away = BEYOND * ((high - low) or 1.0)
-        return max(-LARGEST, low - away) if self.below else min(high + away, LARGEST)
+        distance = BEYOND * ((high - low) or 1.0)
+        return max(-LARGEST, low - distance) if self.below else min(high + distance, LARGEST)
 
     def read(self, column: pa.Array) -> np.ndarray:
         return read_numbers(column, self.name, self.written)
@@ -217,13 +211,14 @@ def read_numbers(column: pa.Array, name: str, written: NumberFormat | None) -> n
         values[wrong] = TEXT
         return values
     if arrow.is_numeric(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind):
-        refuse_infinity(values := arrow.as_numbers(column), name)
+        values = arrow.as_numbers(column)
+        refuse_infinity(values, name)
         return values
     raise ValueError(f"column {name!r} is now of type {kind}; give numbers, as in training")
 
 
 def _read_dictionary(column: pa.DictionaryArray, read: Callable[[pa.Array], np.ndarray]) -> np.ndarray:
-    """Read each entry once for all rows; if one is wrong, read row by row so that the error names a row."""
+    """Read each entry once for all rows; if one is wrong, read all rows, so that the error names the row."""
     try:
         return arrow.taken(column, read(column.dictionary).astype(np.float64), np.nan)
     except ValueError:
@@ -257,8 +252,8 @@ class DateColumn(Column):
     means: tuple[float, ...]  # of the parts in training; gaps take them in all parts but the first
     spread: QuantileBins  # in days since 1970
     zone: str | None = None  # time zone in which dates with a zone are read; None if training had none
-    form: str | None = None  # of FORMS, if training had text
-    slips: bool = False  # whether training had texts that are no dates; else they are an error
+    form: str | None = None  # of arrow.FORMS, if training had text
+    slips: bool = False  # whether training had texts that are not dates; if not, they are an error
 
     kind = "date"
 
@@ -266,18 +261,17 @@ class DateColumn(Column):
     def fit(cls, name: str, days: np.ndarray, clock: bool, **reading: Any) -> DateColumn:
         """From days since 1970, NaN for missing values, with at least two different moments."""
         spread = QuantileBins.fit(days)
-        known = days[~np.isnan(days)]
+        present = days[~np.isnan(days)]
         if clock:
             parts = [part for part in PARTS if part.startswith("hour")]
         else:
-            seasons = spread.high - spread.low > SEASONS_FROM
-            parts = [part for part in PARTS if seasons or not part.startswith("season")]
-        values = np.empty((len(known), len(parts)), order="F")
-        write_parts(parts, known, spread.middle, values)
+            has_seasons = spread.high - spread.low > SEASONS_FROM
+            parts = [part for part in PARTS if has_seasons or not part.startswith("season")]
+        values = np.empty((len(present), len(parts)), order="F")
+        write_parts(parts, present, spread.middle, values)
         varies = np.ptp(values, axis=0) > 1e-9
         varies[0] = True
-        means = tuple(map(float, values.mean(axis=0)[varies]))
-        return cls(name, tuple(compress(parts, varies)), means, spread, **reading)
+        return cls(name, tuple(compress(parts, varies)), tuple(values.mean(axis=0)[varies].tolist()), spread, **reading)
 
     clock = property(lambda self: TIME not in self.parts)
 
@@ -285,17 +279,16 @@ class DateColumn(Column):
     def specs(self) -> list[tuple[str, float, float]]:
         """The date, then its other parts.
 
-        Scales are deviations in training, except for weekdays, which must not outweigh what was measured: by its
+        Scales are deviations in training, except for weekdays, which must not outweigh the measurements: by its
         deviation, a day with 2 % of the rows would lie seven deviations out. Their waves are scaled as if all days were
-        equally common, and a weekend lies as far from other days as a missing value from a known one.
+        equally common, and a weekend lies as far from other days as a missing value from any other.
         """
-        weekends = dict(zip(self.parts, self.means, strict=True)).get(WEEKEND, 0.5)
-        own = {"weekday sin": UNIFORM, "weekday cos": UNIFORM}
-        own[WEEKEND] = 1 / float(flag_distance(min(weekends, 1 - weekends)))
-        return [
-            (self.name if part == TIME else f"{self.name}.{part}", own.get(part, math.nan), mean)
-            for part, mean in zip(self.parts, self.means, strict=True)
-        ]
+        means = dict(zip(self.parts, self.means, strict=True))
+        weekends = means.get(WEEKEND, 0.5)
+        weekend_scale = 1 / float(flag_distance(min(weekends, 1 - weekends)))
+        scales = {"weekday sin": UNIFORM, "weekday cos": UNIFORM, WEEKEND: weekend_scale}
+        names = {part: self.name if part == TIME else f"{self.name}.{part}" for part in self.parts}
+        return [(names[part], scales.get(part, math.nan), mean) for part, mean in means.items()]
 
     def read(self, column: pa.Array) -> np.ndarray:
         """Days since 1970, NaN for missing values; a time of the day is part of a day."""
@@ -316,24 +309,24 @@ class DateColumn(Column):
 
     def _from_text(self, column: pa.Array) -> np.ndarray:
         days = arrow.parse_dates(column, self.form or ("clock" if self.clock else "iso"), self.zone)
-        if self.slips or not (missing := np.isnan(days)).any():
+        missing = np.isnan(days)
+        if self.slips or not missing.any():
             return days
-        wrong = missing & ~arrow.are_blank(column)
-        if (row := arrow.first_of(wrong)) is not None:
+        if (row := arrow.first_of(missing & ~arrow.are_blank(column))) is not None:
             value, form = shortened(repr(column[row].as_py())), self.form or "ISO 8601"
             problem = f"is {value}, but all its values were dates in training ({form})"
             raise CellError(self.name, row + 1, f"{problem}; correct it or leave it empty")
         return days
 
     def fill(self, values: np.ndarray, out: np.ndarray) -> None:
-        """Write the parts; a gap is NaN in the first and the mean in the others, so that it is flagged once."""
+        """Write the parts; a gap is NaN in the first part and the mean in the others, so that it is flagged once."""
         gaps = np.isnan(values)
         write_parts(self.parts, np.where(gaps, self.spread.middle, values), self.spread.middle, out)
         if gaps.any():
             out[gaps, 0] = np.nan
             out[gaps, 1:] = self.means[1:]
 
-    def shown(self, days: float) -> str:
+    def format(self, days: float) -> str:
         """The moment as ISO 8601 text, to the minute or the day as in training."""
         try:
             moment = EPOCH + timedelta(minutes=round(days * 1440))
@@ -346,11 +339,11 @@ class DateColumn(Column):
 
 def write_parts(parts: Sequence[str], days: np.ndarray, middle: float, out: np.ndarray) -> None:
     """Write the parts of days without gaps into out (n, parts)."""
-    whole = np.floor(days)
-    years = whole / YEAR
+    midnights = np.floor(days)
+    years = midnights / YEAR
     steps = {
-        "hour": ((days - whole) * CYCLES["hour"] + 1e-6).astype(np.int32),  # so that 10:00 is not 9:59
-        "weekday": (whole.astype(np.int64) + 3) % 7,  # 1970 began on a Thursday
+        "hour": ((days - midnights) * CYCLES["hour"] + 1e-6).astype(np.int32),  # so that 10:00 is not 9:59
+        "weekday": (midnights.astype(np.int64) + 3) % 7,  # 1970 began on a Thursday
         "season": ((years - np.floor(years)) * CYCLES["season"]).astype(np.int32),
     }
     for position, part in enumerate(parts):

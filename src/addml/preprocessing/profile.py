@@ -21,7 +21,7 @@ from addml.text import counted, figure, listed, shortened
 
 EPOCH = datetime(1970, 1, 1)
 MOST = 0.9  # share of the values between low and high
-WEEKS_FROM = 14  # days: a column of dates needs this range for weekdays to mean anything
+WEEKS_FROM = 14  # days; weekdays are not counted over a shorter range of dates
 NAMED = 3  # common values in words
 BETWEEN = "\x1f"  # joins the values of several columns into the key of a group
 CODE, CLOCK = "code", "clock"  # numbers that identify things; times of the day, including 1745
@@ -57,22 +57,23 @@ class ColumnProfile:
     def words(self) -> str:
         """The profile in words: "12.5, mostly 3 to 40"."""
         if self.kind == "number" and self.middle is not None:
-            low, middle, high = (figure(one or 0.0, 4) for one in (self.low, self.middle, self.high))
+            low, middle, high = (figure(value or 0.0, 4) for value in (self.low, self.middle, self.high))
             return f"mostly {low} to {high}" if self.form else f"{middle}, mostly {low} to {high}"
         if self.earliest is not None and self.latest is not None:
             hours = f"mostly {self.hours[0]:02} to {self.hours[1]:02} h" if self.hours else ""
             if self.form == CLOCK:
                 return hours or f"{self.earliest:%H:%M} to {self.latest:%H:%M}"
-            return f"{self.earliest:%Y-%m-%d} to {self.latest:%Y-%m-%d}{hours and f', {hours}'}"
+            dates = f"{self.earliest:%Y-%m-%d} to {self.latest:%Y-%m-%d}"
+            return f"{dates}, {hours}" if hours else dates
         return ", ".join(f"{level} {share:.0%}" for level, share in self.common(NAMED))
 
     def to_json(self) -> dict[str, Any]:
-        dates = {name: one and one.isoformat() for name, one in (("earliest", self.earliest), ("latest", self.latest))}
-        return asdict(self) | dates
+        dates = {"earliest": self.earliest, "latest": self.latest}
+        return asdict(self) | {name: day and day.isoformat() for name, day in dates.items()}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> ColumnProfile:
-        dates = {key: document[key] and datetime.fromisoformat(document[key]) for key in ("earliest", "latest")}
+        dates = {name: document[name] and datetime.fromisoformat(document[name]) for name in ("earliest", "latest")}
         hours = document["hours"] and tuple(document["hours"])
         return cls(**{**document, **dates, "hours": hours, "weekdays": tuple(document["weekdays"])})
 
@@ -81,22 +82,22 @@ def column_profiles(columns: Any, table: pa.Table | None = None) -> tuple[Column
     """The profile of each column over the rows of a table; without a table, from the fitted bins and counts."""
     blocks = [] if table is None else list(columns.read(table))
     values = [np.concatenate(parts) for parts in zip(*blocks, strict=True)] or [np.empty(0)] * len(columns.fitted)
-    return tuple(map(_profile, columns.fitted, values))
+    return tuple(map(_column_profile, columns.fitted, values))
 
 
 def channel_profiles(names: Sequence[str], steps: np.ndarray) -> tuple[ColumnProfile, ...]:
     """The profile of each non-empty channel of steps (n, channels)."""
-    known = ((name, values[~np.isnan(values)]) for name, values in zip(names, steps.T, strict=True))
-    return tuple(number_profile(name, values) for name, values in known if len(values))
+    channels = ((name, values[~np.isnan(values)]) for name, values in zip(names, steps.T, strict=True))
+    return tuple(number_profile(name, values) for name, values in channels if len(values))
 
 
 def number_profile(name: str, values: np.ndarray) -> ColumnProfile:
     """The profile of a number column; values that are not finite count as gaps."""
-    known = values[np.isfinite(values)]
-    if not len(known):
+    finite = values[np.isfinite(values)]
+    if not len(finite):
         return ColumnProfile(name, "number", gaps=1.0)
-    low, middle, high = 4 * np.quantile(known / 4, [(1 - MOST) / 2, 0.5, (1 + MOST) / 2])  # / 4 avoids overflow
-    form, gaps = number_form(name, known), 1 - len(known) / len(values)
+    low, middle, high = 4 * np.quantile(finite / 4, [(1 - MOST) / 2, 0.5, (1 + MOST) / 2])  # / 4 avoids overflow
+    form, gaps = _number_form(name, finite), 1 - len(finite) / len(values)
     return ColumnProfile(name, "number", float(low), float(middle), float(high), gaps=gaps, form=form)
 
 
@@ -105,51 +106,51 @@ def name_words(name: str) -> set[str]:
     return {word.lower() for word in re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", name)}
 
 
-def number_form(name: str, known: np.ndarray) -> str:
-    """CODE or CLOCK (1745) if the column's name and its values say so, else an empty text."""
+def _number_form(name: str, values: np.ndarray) -> str:
+    """CODE or CLOCK (1745) if the column's name and its values suggest it, else an empty text."""
     words = name_words(name)
-    if (known != np.floor(known)).any() or (known < 0).any():
+    if (values != np.floor(values)).any() or (values < 0).any():
         return ""
     if words & CODE_NAMES:
         return CODE
-    return CLOCK if "time" in words and 100 < known.max() <= 2400 and (known % 100 < 60).all() else ""
+    return CLOCK if "time" in words and 100 < values.max() <= 2400 and (values % 100 < 60).all() else ""
 
 
-def _profile(column: Any, values: np.ndarray) -> ColumnProfile:
-    """The profile of a column with these values; without a known one, from its bins."""
+def _column_profile(column: Any, values: np.ndarray) -> ColumnProfile:
+    """The profile of a column with these values; if none is finite, from its bins."""
     if column.kind in ("category", "boolean"):
         counts, rows = dict(zip(column.levels, column.counts, strict=True)), column.rows
         shares = {level: count / rows for level, count in counts.items() if count}
         unlisted = max(0.0, 1 - (sum(counts.values()) + column.gaps) / rows)
         return ColumnProfile(column.name, column.kind, levels=shares, unlisted=unlisted, gaps=column.gaps / rows)
-    known, spread = values[np.isfinite(values)], column.spread
+    finite, spread = values[np.isfinite(values)], column.spread
     if column.kind == "date":
-        return _date_profile(column, known, 1 - len(known) / len(values) if len(known) else spread.gaps)
-    if len(known):
+        return _date_profile(column, finite, 1 - len(finite) / len(values) if len(finite) else spread.gaps)
+    if len(finite):
         return number_profile(column.name, values)
     low, high = (spread.edges[0], spread.edges[-1]) if spread.edges else (spread.low, spread.high)
-    form = number_form(column.name, np.array([low, spread.middle, high]))
+    form = _number_form(column.name, np.array([low, spread.middle, high]))
     return ColumnProfile(column.name, "number", low, spread.middle, high, gaps=spread.gaps, form=form)
 
 
-def _date_profile(column: Any, known: np.ndarray, gaps: float) -> ColumnProfile:
-    first, last = (known.min(), known.max()) if len(known) else (column.spread.low, column.spread.high)
-    earliest, latest = (EPOCH + timedelta(seconds=round(days * 86_400)) for days in (float(first), float(last)))
-    weekdays = np.bincount((np.floor(known).astype(int) + 3) % 7, minlength=7)  # 1970 began on a Thursday
+def _date_profile(column: Any, days: np.ndarray, gaps: float) -> ColumnProfile:
+    first, last = (days.min(), days.max()) if len(days) else (column.spread.low, column.spread.high)
+    earliest, latest = (EPOCH + timedelta(seconds=round(day * 86_400)) for day in (float(first), float(last)))
+    weekdays = np.bincount((np.floor(days).astype(int) + 3) % 7, minlength=7)  # 1970 began on a Thursday
     return ColumnProfile(
         column.name,
         column.kind,
         gaps=gaps,
         earliest=earliest,
         latest=latest,
-        hours=_hours(known),
-        weekdays=tuple(map(float, weekdays / len(known))) if len(known) and last - first >= WEEKS_FROM else (),
+        hours=_hours(days),
+        weekdays=tuple(map(float, weekdays / len(days))) if len(days) and last - first >= WEEKS_FROM else (),
         form=CLOCK if column.clock else "",
     )
 
 
 def moments(days: np.ndarray) -> np.ndarray:
-    """Days since 1970 as datetime64; NaT for NaN."""
+    """Days since 1970 as datetime64, NaN as NaT."""
     seconds = np.round(np.nan_to_num(days) * 86_400).astype("datetime64[s]")
     return np.where(np.isnan(days), np.datetime64("NaT"), seconds).astype("datetime64[us]")
 
@@ -193,36 +194,37 @@ class TextCells:
     def __bool__(self) -> bool:
         return bool(self.counts)
 
-    def add(self, name: str, column: pa.Array, places: np.ndarray, before: int) -> None:
-        """Add the texts at `places` of a column; `before` rows precede it."""
-        texts = as_text(column.take(pa.array(places[:LISTED]))).to_pylist()
-        found = [TextCell(name, int(place) + 1, text) for place, text in zip(places, texts, strict=False)]
-        self.join(TextCells(Counter({name: len(places)}), {name: found}), before)
+    def add(self, name: str, column: pa.Array, rows: np.ndarray, rows_before: int) -> None:
+        """Add the texts in some rows of a column; `rows_before` rows precede the column."""
+        texts = as_text(column.take(pa.array(rows[:LISTED]))).to_pylist()
+        cells = [TextCell(name, int(row) + 1, text) for row, text in zip(rows, texts, strict=False)]
+        self.join(TextCells(Counter({name: len(rows)}), {name: cells}), rows_before)
 
-    def join(self, other: TextCells, before: int) -> None:
-        """Add the cells of later rows; `before` rows precede them."""
+    def join(self, other: TextCells, rows_before: int) -> None:
+        """Add the cells of later rows; `rows_before` rows precede them."""
         self.counts.update(other.counts)
         for name, cells in other.first.items():
-            moved = [cell._replace(row=cell.row + before) for cell in cells]
+            moved = [cell._replace(row=cell.row + rows_before) for cell in cells]
             self.first[name] = (self.first.get(name, []) + moved)[:LISTED]
 
-    def placed(self, places: np.ndarray | None) -> TextCells:
-        """The cells with rows of the larger table that these rows were taken from, at `places`; None for all of it."""
-        if places is None:
+    def placed(self, rows: np.ndarray | None) -> TextCells:
+        """The cells of a sample of a table, renumbered by the `rows` that were drawn; None if it is the whole table."""
+        if rows is None:
             return self
         first = self.first.items()
-        moved = {name: [one._replace(row=int(places[one.row - 1]) + 1) for one in cells] for name, cells in first}
+        moved = {name: [cell._replace(row=int(rows[cell.row - 1]) + 1) for cell in cells] for name, cells in first}
         return TextCells(self.counts, moved)
 
     def words(self, hidden: bool = False) -> list[str]:
-        """A sentence for each column, without the texts themselves if `hidden`."""
-        found = []
+        """A sentence for each column, without the texts if `hidden`."""
+        sentences = []
         for name, count in self.counts.items():
-            named = [f"row {one.row:,}" if hidden else f"{one.shown} (row {one.row:,})" for one in self.first[name]]
             cells = "1 cell is text, not a number, and counts" if count == 1 else f"{count:,} cells are text and count"
-            more = f" and {count - len(named):,} more" if count > len(named) else ""
-            found.append(f"column {name!r}: {cells} as missing and strange: {', '.join(named)}{more}")
-        return found
+            first = self.first[name]
+            examples = [f"row {cell.row:,}" if hidden else f"{cell.shown} (row {cell.row:,})" for cell in first]
+            more = f" and {count - len(first):,} more" if count > len(first) else ""
+            sentences.append(f"column {name!r}: {cells} as missing and strange: {', '.join(examples)}{more}")
+        return sentences
 
 
 UNCHANGED = "much as in training"
@@ -235,23 +237,25 @@ class DriftCounter:
     """Counts the values of scored rows in the bins of the fitted columns."""
 
     def __init__(self, columns: Any) -> None:
-        self.columns, self.rows, self.texts = columns, 0, TextCells()
+        self.columns = columns
+        self.rows = 0
+        self.texts = TextCells()
         self.unseen = Counter[str]()  # rows of each group unseen in training
         self.bins = [np.zeros(len(column.shares)) for column in columns.fitted]
         self.novel = [0] * len(columns.fitted)  # values far outside the training range, or unseen in training
-        self.medians: list[list[tuple[float, int]]] = [[] for _ in columns.fitted]  # of each block, and its values
+        self.medians: list[list[tuple[float, int]]] = [[] for _ in columns.fitted]  # median and size of each block
 
     def count(self, values: list[np.ndarray], arrays: list[pa.Array]) -> None:
-        """Count the values of all columns of some rows, which `Column.read` gave for these arrays."""
-        for position, (column, part) in enumerate(zip(self.columns.fitted, values, strict=True)):
-            self.bins[position] += column.tally(part)
-            self.novel[position] += column.novel(part)
+        """Count the values of all columns in some rows; `values` are what `Column.read` returned for `arrays`."""
+        for position, (column, block) in enumerate(zip(self.columns.fitted, values, strict=True)):
+            self.bins[position] += column.tally(block)
+            self.novel[position] += column.novel(block)
             if column.kind != "number":
                 continue
-            if len(known := part[np.isfinite(part)]):
-                self.medians[position].append((float(np.median(known)), len(known)))
-            if len(places := np.flatnonzero(np.isinf(part))):
-                self.texts.add(column.name, arrays[position], places, self.rows)
+            if len(finite := block[np.isfinite(block)]):
+                self.medians[position].append((float(np.median(finite)), len(finite)))
+            if len(rows := np.flatnonzero(np.isinf(block))):
+                self.texts.add(column.name, arrays[position], rows, self.rows)
         self.rows += len(values[0])
 
     def add(self, other: DriftCounter) -> None:
@@ -264,51 +268,53 @@ class DriftCounter:
 
     @property
     def outside(self) -> dict[str, int]:
-        """Column -> values far outside the training range or unseen in training, if any."""
-        return {one.name: count for one, count in zip(self.columns.fitted, self.novel, strict=True) if count}
+        """Column -> the number of values far outside the training range or unseen in training, if any."""
+        return {column.name: count for column, count in zip(self.columns.fitted, self.novel, strict=True) if count}
 
     @property
     def new_gaps(self) -> list[str]:
-        """Sentences on columns that have gaps only now."""
-        words: dict[str, list[str]] = {}
+        """Sentences on columns with missing values that had none in training."""
+        names: dict[str, list[str]] = {}  # of the columns of each sentence
         for column, counts in zip(self.columns.fitted, self.bins, strict=True):
             if counts[-1] > self.texts.counts[column.name] and not column.shares[-1]:
                 message = UNSEEN_GAPS if column.kind == "category" else NEW_GAPS
-                words.setdefault(message, []).append(repr(column.name))
-        return [f"{message}: {listed(names)}" for message, names in words.items()]
+                names.setdefault(message, []).append(repr(column.name))
+        return [f"{message}: {listed(columns)}" for message, columns in names.items()]
 
     @property
     def unseen_words(self) -> list[str]:
+        """A sentence on the groups unseen in training, if any."""
         unseen = self.unseen.most_common()
-        named = [f"{key.replace(BETWEEN, ', ')!r} ({counted(count, 'row')})" for key, count in unseen]
-        groups = f"{counted(len(named), 'group')} unseen in training, judged against the whole"
-        return [f"{groups}: {listed(named, 10)}"] if named else []
+        groups = [f"{key.replace(BETWEEN, ', ')!r} ({counted(count, 'row')})" for key, count in unseen]
+        message = f"{counted(len(groups), 'group')} unseen in training, judged against the whole"
+        return [f"{message}: {listed(groups, 10)}"] if groups else []
 
     def summary(self) -> list[dict[str, Any]]:
-        """One dict for each column, the most changed first; none before any row is counted."""
-        parts = zip(self.columns.fitted, self.bins, self.novel, self.medians, strict=True)
-        found = [_compared(*part, self.columns.rows) for part in parts if self.rows]
-        return sorted(found, key=lambda one: -one["psi"])
+        """One dict for each column, the most changed first; empty before any row is counted."""
+        columns = zip(self.columns.fitted, self.bins, self.novel, self.medians, strict=True)
+        drift = [_column_drift(*column, self.columns.rows) for column in columns if self.rows]
+        return sorted(drift, key=lambda column: -column["psi"])
 
 
 def stability_index(then: np.ndarray, now: np.ndarray) -> float:
-    """The population stability index of two distributions over bins; an empty bin counts as 0.0001."""
+    """The population stability index of two distributions over bins; empty bins count as 0.0001."""
     then, now = np.maximum(then, 1e-4), np.maximum(now, 1e-4)
     return float(((now - then) * np.log(now / then)).sum())
 
 
 def drift_warning(drift: Sequence[dict[str, Any]], *, hidden: bool) -> str | None:
     """A sentence on the drifted columns, with figures unless the table's values are hidden; None without drift."""
-    drifted = [f"{one['column']}: {(not hidden and one['figures']) or one['words']}" for one in drift if one["drifted"]]
+    drifted = [column for column in drift if column["drifted"]]
+    changes = [f"{one['column']}: {one['words'] if hidden else one['figures'] or one['words']}" for one in drifted]
     columns = counted(len(drifted), "column has", "columns have")
-    return f"{columns} drifted since training: {listed(drifted, between='; ')}" if drifted else None
+    return f"{columns} drifted since training: {listed(changes, between='; ')}" if drifted else None
 
 
-def _compared(
+def _column_drift(
     column: Any, counts: np.ndarray, novel: int, medians: list[tuple[float, int]], trained_rows: int
 ) -> dict[str, Any]:
-    then, rows = column.shares, counts.sum()
-    now = counts / rows
+    rows = counts.sum()
+    then, now = column.shares, counts / rows
     smoothed = (counts + len(then) * then) / (rows + len(then))  # a few rows cannot fill all bins
     psi = round(stability_index(then, smoothed), 6)
     by_chance = 1 / rows + 1 / trained_rows
@@ -316,11 +322,11 @@ def _compared(
     more_gaps = now[-1] - then[-1]
     least_gaps = MORE_GAPS + 2 * math.sqrt(then[-1] * (1 - then[-1]) * by_chance)
     unseen, outside = (novel / rows, 0) if column.kind == "category" else (0.0, novel)
-    words = [_moved(column, then, now, beyond_chance)] if beyond_chance > SOMEWHAT else []
+    words = [_shift_in_words(column, then, now, beyond_chance)] if beyond_chance > SOMEWHAT else []
     if abs(more_gaps) > least_gaps:
         words.append(f"missing {then[-1]:.0%} then, {now[-1]:.0%} now")
     if unseen:
-        words.append(f"{f'{unseen:.1%}' if unseen >= 0.001 else 'under 0.1%'} unseen in training")
+        words.append(f"{unseen:.1%} unseen in training" if unseen >= 0.001 else "under 0.1% unseen in training")
     if outside:
         words.append(f"{outside:,} far outside the training range")
     return {
@@ -342,16 +348,17 @@ def _figures(column: Any, then: np.ndarray, now: np.ndarray, medians: list[tuple
     if column.kind == "number" and medians:
         values, sizes = np.array(sorted(medians)).T
         median_now = float(values[np.searchsorted(np.cumsum(sizes), sizes.sum() / 2)])  # exact for one block
-        pair = (f"{one:,.0f}" if abs(one) >= 1000 else f"{one:.3g}" for one in (column.spread.middle, median_now))
-        return f"median {' -> '.join(pair)}"
+        pair = (column.spread.middle, median_now)
+        texts = [f"{median:,.0f}" if abs(median) >= 1000 else f"{median:.3g}" for median in pair]
+        return f"median {' -> '.join(texts)}"
     if column.kind not in ("category", "boolean"):
         return ""
     levels = column.levels if column.kind == "boolean" else [*map(repr, column.levels[: len(then) - 2]), "others"]
-    most = int(abs(now - then)[: len(levels)].argmax())
-    return f"{levels[most]} {then[most]:.0%} -> {now[most]:.0%}"
+    changed = int(abs(now - then)[: len(levels)].argmax())
+    return f"{levels[changed]} {then[changed]:.0%} -> {now[changed]:.0%}"
 
 
-def _moved(column: Any, then: np.ndarray, now: np.ndarray, beyond_chance: float) -> str:
+def _shift_in_words(column: Any, then: np.ndarray, now: np.ndarray, beyond_chance: float) -> str:
     """How much the values have moved, and in which direction if they have one."""
     degree = "clearly" if beyond_chance > CLEARLY else "somewhat"
     if column.kind in ("number", "date") and then[:-1].any() and now[:-1].any():

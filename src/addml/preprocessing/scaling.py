@@ -22,12 +22,12 @@ class Features:
 
     Standard features are deviations from the mean. Robust ones are distances from the median in interquartile ranges,
     which outliers do not stretch, and are bent beyond the knee: in a heavy-tailed column a value a thousand deviations
-    out stays far, but does not make all other values look alike. Networks want columns of equal variance, so bent
+    out stays far, but does not make all other values look alike. Networks need columns of equal variance, so bent
     features are standardised once more by `bent_mean` and `bent_scale`.
     """
 
     median: np.ndarray  # (d,)
-    gaps: np.ndarray  # columns with gaps in training, each with a flag behind the columns
+    gaps: np.ndarray  # columns with gaps in training; their flags follow the columns
     mean: np.ndarray  # (d + flags,)
     scale: np.ndarray  # (d + flags,), 1 for constant columns
     sides: np.ndarray  # (d,): 1 if only high values matter, -1 if only low ones, else 0
@@ -51,7 +51,7 @@ class Features:
         return features._standardised(X) if robust else features
 
     def _standardised(self, X: np.ndarray) -> Features:
-        """Features whose bent columns have equal variance over X; flags of gaps do not change."""
+        """The features with bent columns of equal variance over X; flags of gaps do not change."""
         total, squares = np.zeros(self.width), np.zeros(self.width)
         for start in range(0, len(X), ROWS_AT_ONCE):
             bent = self.transform(X[start : start + ROWS_AT_ONCE]).astype(np.float64, order="C")  # as in _statistics
@@ -61,36 +61,33 @@ class Features:
         return self.refined(mean, np.sqrt(np.maximum(squares / len(X) - mean**2, 0)), gaps)
 
     def with_scales(self, scale: np.ndarray, chosen: np.ndarray) -> Features:
-        """Features with other scales for the chosen ones, which are not standardised again."""
+        """The features with other scales for the chosen ones, which are not standardised again."""
         bent_mean, bent_scale = np.where(chosen, 0.0, self.bent_mean), np.where(chosen, 1.0, self.bent_scale)
         return replace(self, scale=np.where(chosen, scale, self.scale), bent_mean=bent_mean, bent_scale=bent_scale)
 
     def refined(self, mean: np.ndarray, deviation: np.ndarray, gaps: np.ndarray) -> Features:
-        """Features that are standardised again by their means and deviations over all rows.
-
-        `gaps` are the shares of gaps over all rows, in the columns that have some.
-        """
+        """The features standardised again by their means, deviations and, in columns with gaps, shares of gaps."""
         columns = len(self.median)
         varies = (deviation > ROUNDING) & (np.arange(self.width) < columns)
-        mean, deviation = np.where(varies, mean, 0.0), np.where(varies, deviation, 1.0)
+        shift, factor = np.where(varies, mean, 0.0), np.where(varies, deviation, 1.0)
         if self.knee[0]:
-            own = replace(
-                self, bent_mean=self.bent_mean + self.bent_scale * mean, bent_scale=self.bent_scale * deviation
-            )
+            bent_mean, bent_scale = self.bent_mean + self.bent_scale * shift, self.bent_scale * factor
+            features = replace(self, bent_mean=bent_mean, bent_scale=bent_scale)
         else:
-            own = replace(self, mean=self.mean + self.scale * mean, scale=self.scale * deviation)
-        scale = np.concatenate([own.scale[:columns], np.sqrt(gaps * (1 - gaps))])
-        return replace(own, mean=np.concatenate([own.mean[:columns], gaps]), scale=np.where(scale > 0, scale, 1.0))
+            features = replace(self, mean=self.mean + self.scale * shift, scale=self.scale * factor)
+        mean = np.concatenate([features.mean[:columns], gaps])
+        scale = np.concatenate([features.scale[:columns], np.sqrt(gaps * (1 - gaps))])
+        return replace(features, mean=mean, scale=np.where(scale > 0, scale, 1.0))
 
     def spread(self, column: np.ndarray) -> Features:
-        """The features of rows of numbers, each of which belongs to one `column` of these features; none has gaps."""
+        """The features of rows of numbers, each from one `column` of these features, which must not have gaps."""
         if len(self.gaps):
             raise ValueError(f"columns {self.gaps.tolist()} have missing values; fill them first")
         return self.select(column)[0]
 
     @property
     def is_robust(self) -> bool:
-        """Whether the features are robust, which are standardised twice."""
+        """Whether the features are robust and so standardised twice."""
         return bool(self.knee[0]) and bool((self.bent_scale != 1).any() or (self.bent_mean != 0).any())
 
     width = property(lambda self: len(self.mean))
@@ -101,12 +98,12 @@ class Features:
         return np.asarray(self.gaps[self.mean[len(self.median) :] == 1])
 
     def select(self, columns: np.ndarray) -> tuple[Features, np.ndarray]:
-        """The features of some columns, ascending, and their places among all features."""
+        """The features of some columns, ascending, and their indices among all features."""
         flags = np.flatnonzero(np.isin(self.gaps, columns))
-        places = np.concatenate([columns, len(self.median) + flags])
+        indices = np.concatenate([columns, len(self.median) + flags])
         gaps = np.searchsorted(columns, self.gaps[flags])
-        wide = {name: getattr(self, name)[places] for name in ("mean", "scale", "bent_mean", "bent_scale")}
-        return replace(self, median=self.median[columns], gaps=gaps, sides=self.sides[columns], **wide), places
+        selected = {name: getattr(self, name)[indices] for name in ("mean", "scale", "bent_mean", "bent_scale")}
+        return replace(self, median=self.median[columns], gaps=gaps, sides=self.sides[columns], **selected), indices
 
     def transform(self, X: np.ndarray) -> np.ndarray:
         """X (n, d) as float32 features (n, width), clipped at FARTHEST deviations."""
@@ -120,7 +117,7 @@ class Features:
             values /= self.scale
             features = values.astype(np.float32)
             if not np.isfinite(features.sum()):
-                self._mend(X, values)
+                self._fix_columns(X, values)
                 features = values.astype(np.float32)
         np.clip(features, -FARTHEST, FARTHEST, out=features)
         if self.knee[0]:
@@ -129,15 +126,14 @@ class Features:
             features /= self.bent_scale.astype(np.float32)
         return features
 
-    def _mend(self, X: np.ndarray, values: np.ndarray) -> None:
+    def _fix_columns(self, X: np.ndarray, values: np.ndarray) -> None:
         """In columns that are not finite, fill gaps, and divide before subtracting where a difference overflows."""
         columns = X.shape[1]
-        mean, scale = self.mean[:columns], self.scale[:columns]
         for column in np.flatnonzero(~np.isfinite(values[:, :columns].sum(axis=0))):
-            own, missing = values[:, column], np.isnan(X[:, column])
-            own[missing] = (self.median[column] - mean[column]) / scale[column]
-            far = np.isinf(own)
-            own[far] = X[far, column] / scale[column] - mean[column] / scale[column]
+            mean, scale = self.mean[column], self.scale[column]
+            values[np.isnan(X[:, column]), column] = (self.median[column] - mean) / scale
+            overflows = np.isinf(values[:, column])
+            values[overflows, column] = X[overflows, column] / scale - mean / scale
         for flag, column in enumerate(self.gaps, start=columns):
             values[:, flag] = (np.isnan(X[:, column]) - self.mean[flag]) / self.scale[flag]
 
@@ -162,21 +158,21 @@ def bend(features: np.ndarray, knee: np.float32) -> None:
 def _fold(X: np.ndarray, sides: np.ndarray, median: np.ndarray) -> None:
     """Replace values on the side that does not matter by the median, in place; gaps remain."""
     for column in np.flatnonzero(sides):
-        keep = np.maximum if sides[column] > 0 else np.minimum
-        keep(X[:, column], median[column], out=X[:, column])
+        clip = np.maximum if sides[column] > 0 else np.minimum
+        clip(X[:, column], median[column], out=X[:, column])
 
 
 def _statistics(X: np.ndarray, sides: np.ndarray, robust: bool) -> tuple[np.ndarray, ...]:
     """Median, mean, deviation and share of gaps of each column, gaps filled by the median.
 
-    If robust, the median replaces the mean, and the interquartile range, unless it is 0, the deviation.
+    If robust, the median replaces the mean, and the interquartile range replaces the deviation unless it is 0.
     """
     X = np.array(X, np.float64, order="C")  # so that sums do not depend on the memory layout of X
     missing = np.isnan(X)
     share, median = missing.mean(axis=0), 2 * np.median(X / 2, axis=0)  # / 2: the sum of two values may overflow
     for column in np.flatnonzero(share > 0):
-        known = X[~missing[:, column], column]
-        median[column] = 2 * np.median(known / 2) if len(known) else 0.0
+        present = X[~missing[:, column], column]
+        median[column] = 2 * np.median(present / 2) if len(present) else 0.0
         X[missing[:, column], column] = median[column]
     _fold(X, sides, median)
     low, high = X.min(axis=0), X.max(axis=0)
