@@ -8,14 +8,14 @@ import pytest
 from addml import ADDML, MLP
 from addml.scoring import guidance, scorer_from_plain
 from addml.scoring.guidance import (
-    CLEAR,
-    LEAST,
+    CLEAR_SIMILARITY,
+    COPY_DISTANCE,
+    HALF_TRUST_LABELS,
     NEIGHBOURS,
-    TRUSTED,
     WEIGHTS,
     Guided,
     best_weight,
-    forgiven,
+    normal_discount,
     plausible,
 )
 from addml.scoring.scorer import Center
@@ -68,7 +68,7 @@ def test_similarity_by_brute_force(X, count):
     anomalous = abs(x[:, None] - arrays["counter_anomalies"]).sum(axis=2).min(axis=1)
     expected = (np.log(near + least) - np.log(anomalous + least) - middle) / deviation
     np.testing.assert_allclose(similarity(detector, new), expected, atol=0.02)  # distances in small whole steps
-    assert trust == pytest.approx((count - 1) / (count - 1 + TRUSTED))
+    assert trust == pytest.approx((count - 1) / (count - 1 + HALF_TRUST_LABELS))
 
 
 def test_it_is_added_to_the_score(X):
@@ -78,7 +78,7 @@ def test_it_is_added_to_the_score(X):
     arrays["counter_label_weight"] = 0 * arrays["counter_label_weight"]
     plain = replace(model, scorer_arrays=arrays).scores(model.vectorizer.read(X), "cpu", 1)
     like, trust = similarity(detector, X), arrays["counter_similarity"][3]
-    blended = trust * like + (1 - trust) * np.maximum(like - CLEAR, 0)
+    blended = trust * like + (1 - trust) * np.maximum(like - CLEAR_SIMILARITY, 0)
     added = detector.anomaly_scores_ - plain
     weight = (added @ blended) / (blended @ blended)
     np.testing.assert_allclose(added, weight * blended, atol=1e-3)
@@ -126,7 +126,7 @@ def plausible_ones(detector, X, labelled):
     np.fill_diagonal(distances, np.inf)
     near = np.sort(distances[:, normals], axis=1)[:, :NEIGHBOURS].mean(axis=1)
     anomalous = np.sort(distances[:, labelled], axis=1)[:, :2].mean(axis=1)
-    least = LEAST * np.median(near)
+    least = COPY_DISTANCE * np.median(near)
     far, ratio = np.log(near + least), np.log((near + least) / (anomalous + least))
     return ((far >= np.median(far)) | (ratio >= np.median(ratio)))[labelled]
 
@@ -180,7 +180,7 @@ def test_the_weight_is_judged_by_doubted_labels_too(X):
     arrays["counter_label_weight"] = 0 * arrays["counter_label_weight"]
     plain = replace(model, scorer_arrays=arrays).scores(model.vectorizer.read(X), "cpu", 1)
     like, trust = similarity(detector, X), arrays["counter_similarity"][3]
-    blended = trust * like + (1 - trust) * np.maximum(like - CLEAR, 0)
+    blended = trust * like + (1 - trust) * np.maximum(like - CLEAR_SIMILARITY, 0)
     weight = ((detector.anomaly_scores_ - plain) @ blended) / (blended @ blended) / plain.std()
     expected = best_weight((plain - np.median(plain)) / plain.std(), blended, np.isin(np.arange(150), labelled))
     assert weight == pytest.approx(expected, rel=1e-2)
@@ -206,10 +206,10 @@ def test_a_row_counts_as_no_farther_from_normal_rows_than_from_one_known_to_be_n
     known = distances[:, 150].copy()
     np.fill_diagonal(distances, np.inf)
     near = np.sort(distances, axis=1)[:, :NEIGHBOURS].mean(axis=1)
-    least = LEAST * np.median(near)
+    least = COPY_DISTANCE * np.median(near)
     far, usual = np.log(near + least), np.median(np.log(near + least))
     expected = np.maximum(0, far - np.maximum(np.log(known + least), usual)) / far.std()
-    found = forgiven(*nearest(detector, X))
+    found = normal_discount(*nearest(detector, X))
     np.testing.assert_allclose(found, expected, atol=0.05)  # distances in small whole steps
     assert found[150] == pytest.approx((far[150] - usual) / far.std(), abs=0.05)  # itself, wholly
     assert found[151] > 1  # what is like it
@@ -235,7 +235,9 @@ def test_what_is_forgiven_does_not_hang_on_the_weight_of_similarity(X, monkeypat
     for weight in (0.25, 4.0):
         monkeypatch.setattr(guidance, "best_weight", lambda *_, weight=weight: weight)
         detector = fitted(X, marks(range(4), range(60, 70)))
-        falls.append(detector.model_.scorer_arrays["counter_label_weight"][0] * forgiven(*nearest(detector, X[60:70])))
+        falls.append(
+            detector.model_.scorer_arrays["counter_label_weight"][0] * normal_discount(*nearest(detector, X[60:70]))
+        )
     assert falls[0].max() > 0.1
     np.testing.assert_allclose(*falls, rtol=1e-5)
 
