@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from addml.scoring.references import COARSEST, FEW, LARGEST, ColumnReferences
+from addml.scoring.references import LARGEST, MAX_LEVELS, MAX_STEP, ColumnReferences
 
 
 def tables(d, seed=0, references=50, rows=70, spread=1.0):
@@ -32,7 +32,7 @@ def test_distances_are_exact_to_a_step_a_column(d, seed):
     known, x, weight = tables(d, seed)
     axes = ColumnReferences.of(known, weight)
     assert axes.columns.dtype == np.int16
-    assert 0 < axes.step <= COARSEST
+    assert 0 < axes.step <= MAX_STEP
     found = added(axes.distances(x))
     assert found.dtype == np.float32
     error = np.abs(found - by_hand(x, known, weight))
@@ -89,7 +89,7 @@ def test_steps_that_would_be_too_coarse_are_floats(d, spread):
 
 
 def test_a_step_is_as_large_as_it_may_be():
-    wide = (LARGEST - 1) * COARSEST
+    wide = (LARGEST - 1) * MAX_STEP
     for width, whole in ((wide * 0.999, True), (wide * 1.001, False)):
         axes = ColumnReferences.of(np.array([[0], [width]], np.float32), np.ones(1, np.float32))
         assert (axes.step > 0) == whole
@@ -100,7 +100,7 @@ def test_columns_that_never_vary_count_beyond_their_value(spread):
     known, x, weight = tables(4, spread=spread)
     known[:, 1] = 3.0
     np.testing.assert_allclose(
-        added(ColumnReferences.of(known, weight).distances(x)), by_hand(x, known, weight), rtol=1e-3, atol=4 * COARSEST
+        added(ColumnReferences.of(known, weight).distances(x)), by_hand(x, known, weight), rtol=1e-3, atol=4 * MAX_STEP
     )
 
 
@@ -137,12 +137,12 @@ def test_columns_of_few_values_are_what_the_differences_are():
     """Flags, categories and small counts, for rows with those values, others between them and some beyond."""
     random = np.random.default_rng(3)
     known, x, weight = tables(9, references=200, rows=300)
-    for column, values in enumerate([1, 2, 2, FEW, FEW + 1]):
+    for column, values in enumerate([1, 2, 2, MAX_LEVELS, MAX_LEVELS + 1]):
         levels = random.standard_normal(values).astype(np.float32)
         known[:, column] = random.choice(levels, len(known))
         x[:100, column] = random.choice(levels, 100)
     axes = ColumnReferences.of(known, weight)
-    assert axes.levels.many.tolist() == [False] * 4 + [True] * 5
+    assert axes.levels.continuous.tolist() == [False] * 4 + [True] * 5
     whole = np.rint((np.clip(x * weight, axes.low, axes.high) - axes.low) / np.float32(axes.step)).astype(np.int64)
     differences = np.abs(whole[:, :, None] - axes.columns.astype(np.int64)).sum(1)
     np.testing.assert_array_equal(axes.distances(x)[0], differences.astype(np.float32) * np.float32(axes.step))
