@@ -11,7 +11,7 @@ import numpy as np
 from addml.arrays import Array, as_like, evenly_spaced, evenly_spaced_by, namespace, to_numpy
 from addml.distances import Distance
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
-from addml.scoring.scorer import EnsembleScale, MetricSpace, Scorer, ViewScale, mean_of_nearest
+from addml.scoring.scorer import EnsembleScale, MetricSpace, Ready, Scorer, ViewScale, mean_of_nearest
 
 MAX_ANOMALIES, MAX_NORMALS = 256, 512  # labelled anomalies and normal rows that the model stores
 NEIGHBOURS = 5  # nearest normal rows to average
@@ -94,7 +94,7 @@ class Guided(Scorer):
             "counter_scale": np.ones((len(fields(self.scale)), self.count(len(space.center))), np.float32),
         }
 
-    def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
+    def ready(self, arrays: dict[str, Array], distance: Distance) -> Ready:
         concatenate = namespace(arrays["counter_normals"]).concatenate
         references = concatenate([arrays["counter_normals"], arrays["counter_anomalies"]], 0)
         columns = concatenate([references, arrays["counter_known"]], 0)
@@ -105,11 +105,11 @@ class Guided(Scorer):
             "counter_scale": self.scale(*to_numpy(arrays["counter_scale"])[..., None]),
         }
 
-    def locate(self, x: Array, ready: dict[str, Any], matches: SelfMatches | None = None) -> LabelDistances:
+    def locate(self, x: Array, ready: Ready, matches: SelfMatches | None = None) -> LabelDistances:
         inner = self.inner.locate(x, ready, matches)
         return LabelDistances(inner, self_matches(x, ready["counter_keys"]), *ready["counter_columns"].distances(x))
 
-    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+    def score(self, z: Array, ready: Ready, distance: Distance, located: Any = None) -> Array:
         """The inner scorer's scores, raised for rows like labelled anomalies and lowered for rows like normal labels.
 
         A copy of a row labelled normal scores at most as high as the median training row, in every view.
@@ -122,7 +122,7 @@ class Guided(Scorer):
         is_copy = (nearest.labelled_normal <= units.copy_distance) & (weight > 0)
         return xp.where(is_copy, xp.minimum(scores, as_like(scale.neutral, scores)), scores)
 
-    def nearest(self, located: LabelDistances, ready: dict[str, Any]) -> NearestDistances:
+    def nearest(self, located: LabelDistances, ready: Ready) -> NearestDistances:
         """The distances to the nearest rows; a row is its own neighbour only among those labelled normal."""
         distances = located.distances + located.beyond[:, None]
         if len(located.self_matches[0]):
@@ -192,7 +192,7 @@ def plausible(labelled: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return np.asarray((labelled >= np.median(rows, axis=1)[:, None]).any(axis=0))
 
 
-def _evidence(scorer: Guided, rows: np.ndarray, ready: dict[str, Any]) -> np.ndarray:
+def _evidence(scorer: Guided, rows: np.ndarray, ready: Ready) -> np.ndarray:
     """The log distance to normal rows, and the similarity to labelled anomalies, (2, b)."""
     nearest, units = _nearest(scorer, rows, ready), ready["counter_similarity"]
     return np.stack([np.log(nearest.normal + units.copy_distance), similarity(nearest, units)])
@@ -238,7 +238,7 @@ def best_weight(base: np.ndarray, similarities: np.ndarray, anomalous: np.ndarra
     return WEIGHTS[int(np.argmax(auc - WEIGHT_PENALTY / np.sqrt(n_labels) * abs(np.log2(WEIGHTS))))]
 
 
-def _nearest(scorer: Guided, rows: np.ndarray, ready: dict[str, Any]) -> NearestDistances:
+def _nearest(scorer: Guided, rows: np.ndarray, ready: Ready) -> NearestDistances:
     """The distances to the nearest rows, in float64."""
     batches = [rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE)]
     nearest = [scorer.nearest(scorer.locate(batch, ready), ready) for batch in batches]

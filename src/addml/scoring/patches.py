@@ -15,7 +15,7 @@ import numpy as np
 from addml.arrays import Array, as_like, to_numpy
 from addml.distances import Distance
 from addml.scoring.references import row_keys
-from addml.scoring.scorer import MetricSpace, Scorer
+from addml.scoring.scorer import MetricSpace, Ready, Scorer
 
 CANDIDATES, REFERENCES = 100_000, 10_000  # patches to sample and references to choose from them, per block
 TOP = 0.01  # share of the patches whose mean distance is the score
@@ -72,7 +72,7 @@ class PatchMemory(Scorer):
         ]
         return np.array([median if median > 0 else 1.0 for median in medians], np.float32)
 
-    def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
+    def ready(self, arrays: dict[str, Array], distance: Distance) -> Ready:
         """The arrays in main memory, and references r as (-2 r, r r), whose products with patches are distances."""
         result = {name: to_numpy(array) for name, array in arrays.items()}
         for level in range(len(result["levels"])):
@@ -81,17 +81,17 @@ class PatchMemory(Scorer):
             result[f"products{level}"] = np.hstack([-2 * references, squares])
         return result
 
-    def locate(self, x: Array, ready: dict[str, Any], matches: Any = None) -> np.ndarray:
+    def locate(self, x: Array, ready: Ready, matches: Any = None) -> np.ndarray:
         """The training image that each image x (b, d) equals; -1 for none."""
         is_equal = (_float_keys(to_numpy(x))[:, None] == ready["keys"]).all(axis=2)
         return np.where(is_equal.any(axis=1), is_equal.argmax(axis=1), -1)
 
-    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+    def score(self, z: Array, ready: Ready, distance: Distance, located: Any = None) -> Array:
         maps = self.maps(to_numpy(z)[0, : len(located)], ready, located).reshape(len(located), -1)
         count = top_count(ready["levels"][0])
         return as_like(np.sort(maps, axis=1)[None, :, -count:].mean(axis=2), z)
 
-    def maps(self, z: np.ndarray, ready: dict[str, Any], owners: np.ndarray) -> np.ndarray:
+    def maps(self, z: np.ndarray, ready: Ready, owners: np.ndarray) -> np.ndarray:
         """The distance (b, height, width) of each patch of images with features z (b, ...); the median is 1."""
         levels = [tuple(map(int, level)) for level in ready["levels"]]
         size = levels[0][1:]
@@ -187,7 +187,7 @@ def _farthest(points: np.ndarray, nearest: np.ndarray, outside: float, most: int
     return chosen
 
 
-def _nearest(image: np.ndarray, ready: dict[str, Any], level: int, owner: int) -> np.ndarray:
+def _nearest(image: np.ndarray, ready: Ready, level: int, owner: int) -> np.ndarray:
     """The distance of each patch (p, c) of an image to the nearest reference of another image."""
     references, owners = ready[f"products{level}"], ready[f"owners{level}"]
     mean, deviation = ready[f"standard{level}"]

@@ -16,6 +16,8 @@ from addml.distances import Distance, center_distances, cross_distances
 from addml.parameters import Part, check_whole, to_json
 from addml.scoring.references import Overlaps, SelfMatches
 
+Ready = dict[str, Any]  # the arrays of a scorer, prepared for scoring
+
 
 class MetricSpace(NamedTuple):
     """The metric space of the best networks, to which scorers are fitted; M are the rows they were trained on."""
@@ -73,27 +75,21 @@ class Scorer(Part, ABC):
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """The arrays that the model stores."""
 
-    def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
+    def ready(self, arrays: dict[str, Array], distance: Distance) -> Ready:
         """The arrays, with what scoring derives from them."""
         return arrays
 
-    def locate(self, x: Array, ready: dict[str, Any], matches: SelfMatches | None = None) -> Any:
+    def locate(self, x: Array, ready: Ready, matches: SelfMatches | None = None) -> Any:
         """Where features x (b, d) lie along the columns; `matches` are computed if None."""
         return None
 
     @abstractmethod
-    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+    def score(self, z: Array, ready: Ready, distance: Distance, located: Any = None) -> Array:
         """Scores of embeddings z, with what `locate` found."""
 
 
 def score_rows(
-    scorer: Scorer,
-    x: Array,
-    z: Array,
-    ready: dict[str, Any],
-    distance: Distance,
-    rows: slice,
-    overlaps: Overlaps | None = None,
+    scorer: Scorer, x: Array, z: Array, ready: Ready, distance: Distance, rows: slice, overlaps: Overlaps | None = None
 ) -> Array:
     """Scores (s, views, b) of a stack of blocks of features x (s, 1, b, d) with embeddings z (s, E, b, w).
 
@@ -291,7 +287,7 @@ class Center(Scorer):
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         return {"center": space.center}
 
-    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+    def score(self, z: Array, ready: Ready, distance: Distance, located: Any = None) -> Array:
         return center_distances(z, ready["center"], distance)[0]
 
 
@@ -311,7 +307,7 @@ class Dissimilarity(Scorer):
             return {"center": space.center, "spread": spread.astype(space.center.dtype)}
         return {"references": space.embed(space.train)}
 
-    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+    def score(self, z: Array, ready: Ready, distance: Distance, located: Any = None) -> Array:
         if "spread" in ready:
             return center_distances(z, ready["center"], distance)[0] + ready["spread"]
         if z.ndim > 3:  # one block at a time saves memory
@@ -339,7 +335,7 @@ class KNN(Scorer):
         sample = [np.sort(space.random.choice(rows, size, replace=False)) for rows in space.kept]
         return {"references": space.embed(sample)}
 
-    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+    def score(self, z: Array, ready: Ready, distance: Distance, located: Any = None) -> Array:
         if z.ndim > 3:
             return namespace(z).stack([self.score(block, ready, distance) for block in z])
         return mean_of_nearest(cross_distances(z, ready["references"], distance), self.k)

@@ -22,7 +22,7 @@ from addml.arrays import (
 from addml.distances import Distance, count_of, normalised
 from addml.parameters import check_whole
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
-from addml.scoring.scorer import MetricSpace, Scorer, ViewScale
+from addml.scoring.scorer import MetricSpace, Ready, Scorer, ViewScale
 
 VIEWS = ("columns", "space", "distilled", "tails")
 WHOLE = ("space", "distilled")  # for images and windows: a single pixel or step means little (docs/images.md)
@@ -139,7 +139,7 @@ class Views(Scorer):
             "references": embedded[:, order[:: stride(len(order))]],
         }
 
-    def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
+    def ready(self, arrays: dict[str, Array], distance: Distance) -> Ready:
         rows, z = arrays["rows"], side_by_side(arrays["references"], distance)
         origin = z.mean(0)
         z = z - origin
@@ -154,13 +154,13 @@ class Views(Scorer):
             "kept": count_of(DISTILLED, len(rows), least=min(2, len(rows))),
         }
 
-    def locate(self, x: Array, ready: dict[str, Any], matches: SelfMatches | None = None) -> ColumnDistances:
+    def locate(self, x: Array, ready: Ready, matches: SelfMatches | None = None) -> ColumnDistances:
         matches = self_matches(x, ready["keys"]) if matches is None else matches
         distances, beyond = ready["columns"].distances(x)
         tails = ready["tails"].score(x, matches[0]) if "tails" in self.views else beyond
         return ColumnDistances(matches, distances, beyond, tails)
 
-    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+    def score(self, z: Array, ready: Ready, distance: Distance, located: Any = None) -> Array:
         """Scores (views, rows) of embeddings (E, b, w); rows after the located ones are padding."""
         scores = _along_columns(located, ready["kept"]) | {"tails": located.tails}
         if "space" in self.views:
@@ -197,7 +197,7 @@ def _along_columns(located: ColumnDistances, n_distilled: int) -> dict[str, Arra
     return {"columns": finite_mean(nearest) + located.beyond, "distilled": finite_mean(distilled) + located.beyond}
 
 
-def _in_space(z: Array, ready: dict[str, Any], located: ColumnDistances) -> Array:
+def _in_space(z: Array, ready: Ready, located: ColumnDistances) -> Array:
     """The mean distance (rows,) of embeddings (b, E w) to their nearest references."""
     xp, count = namespace(z), len(located.beyond)
     z = z - ready["origin"]
