@@ -109,7 +109,8 @@ def correlated(model: Model, origins: Sequence[int]) -> np.ndarray:
 class _Candidate(NamedTuple):
     """Columns that one reason may name."""
 
-    columns: list[int]  # the leading one first
+    leader: int  # the column that is described
+    columns: list[int]  # the leader first
     share: float  # of the columns that would be named
     largest: float  # share of a single column
     distance: float  # of the farthest column
@@ -146,22 +147,22 @@ class _Table:
         candidates = self._candidates(row, columns)
         important = [one for one in candidates if self.is_unusual[row] and one.share >= MIN_SHARE]
         as_a_whole = bool(self.is_unusual[row]) and not important  # no column stands out
-        far_out = [one for one in candidates if one.distance > FAR_OUTSIDE or len(one.columns) >= MAX_NAMED]
-        named = [one for one in candidates if one in important or one in far_out]
-        unusual_values = {}  # by the leading column
+        always = [one for one in candidates if one.distance > FAR_OUTSIDE or len(one.columns) >= MAX_NAMED]
+        named = [one for one in candidates if one in important or one in always]
+        unusual_values = {}  # by leader
         for candidate in sorted(named, key=lambda one: -one.largest):
-            if phrase := self._phrase(row, candidate.columns[0], unusual):
-                unusual_values[candidate.columns[0]] = self._unusual(row, candidate, phrase)
-        pool = [one for one in candidates if self.shares[row, one.columns[0]] > 0] if as_a_whole else named
-        ordinary = sorted((one for one in pool if one.columns[0] not in unusual_values), key=lambda one: -one.share)
+            if phrase := self._phrase(row, candidate.leader, unusual):
+                unusual_values[candidate.leader] = self._unusual(row, candidate, phrase)
+        pool = [one for one in candidates if self.shares[row, one.leader] > 0] if as_a_whole else named
+        ordinary = sorted((one for one in pool if one.leader not in unusual_values), key=lambda one: -one.share)
         ranked = list(unusual_values.values())
         if ordinary:
             ranked.append(self._together(row, ordinary[:MAX_NAMED], AS_A_WHOLE if as_a_whole else self.templates[row]))
         elif as_a_whole and not ranked:
             return (Reason((), 1.0, WHOLE, WHOLE),)
         farthest = max(candidates, key=lambda one: one.distance)
-        if farthest.distance > FAR_OUTSIDE and farthest.columns[0] in unusual_values:
-            reason, largest = unusual_values[farthest.columns[0]], max(one.largest for one in candidates)
+        if farthest.distance > FAR_OUTSIDE and farthest.leader in unusual_values:
+            reason, largest = unusual_values[farthest.leader], max(one.largest for one in candidates)
             if farthest.distance > GROSS and farthest.largest >= NEARLY_FIRST * largest:
                 ranked = [reason, *(other for other in ranked if other is not reason)]
             elif most > 1 and reason not in ranked[:most]:
@@ -169,9 +170,9 @@ class _Table:
         return tuple(ranked[:most]) or (Reason((), 0.0, NOTHING, NOTHING),)
 
     def _candidates(self, row: int, columns: Sequence[int]) -> list[_Candidate]:
-        """Columns in this order, joined if they moved together; of ordinary ones that add little, the first three."""
+        """The columns, in order, joined if they moved together; of ordinary ones that add little, the first three."""
         side, shares, distance = (array[row].tolist() for array in (self.side, self.shares, self.distance))
-        joined, n_small = dict[int, list[int]](), 0  # columns by their leading column
+        joined, n_small = dict[int, list[int]](), 0  # columns by leader
         for column in columns:
             leader = column
             if side[column]:
@@ -182,9 +183,9 @@ class _Table:
             if n_small <= MAX_NAMED or side[column]:
                 joined.setdefault(leader, []).append(column)
         result = []
-        for members in joined.values():
+        for leader, members in joined.items():
             parts, farthest = [shares[column] for column in members], max(distance[column] for column in members)
-            result.append(_Candidate(members, sum(parts[:MAX_NAMED]), max(parts), farthest))
+            result.append(_Candidate(leader, members, sum(parts[:MAX_NAMED]), max(parts), farthest))
         return result
 
     def _phrase(self, row: int, column: int, describe: Describe) -> Phrase | None:
@@ -205,7 +206,7 @@ class _Table:
 
     def _together(self, row: int, candidates: Sequence[_Candidate], template: str) -> Reason:
         """One reason for columns whose values are ordinary by themselves."""
-        columns, share = [one.columns[0] for one in candidates], min(sum(one.share for one in candidates), 1.0)
+        columns, share = [one.leader for one in candidates], min(sum(one.share for one in candidates), 1.0)
         names = tuple(self.names[column] for column in columns)
         if len(columns) > 1:
             in_order = [self.names[column] for column in sorted(columns)]
