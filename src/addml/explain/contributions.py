@@ -90,12 +90,13 @@ class SeriesContext(NamedTuple):
         scores = scores if incomplete is None else model.neutral_scores(scores, incomplete)
         return cls(scores[:, steps], steps, model.overlaps(rows))
 
-    def matches(self, rows: slice) -> SelfMatches | None:
-        """Which of these rows share steps with which references; None if overlaps do not matter."""
-        if self.overlaps is None:
-            return None
-        references = [self.overlaps.part(slice(step, step + 1), NO_ROWS)[1] for step in self.steps[rows].tolist()]
-        return np.repeat(np.arange(len(references)), list(map(len, references))), np.concatenate(references)
+
+def overlapping(overlaps: Overlaps | None, steps: np.ndarray) -> SelfMatches | None:
+    """Pairs of windows, which end at these steps, and references that share steps; None if overlaps do not matter."""
+    if overlaps is None:
+        return None
+    references = [overlaps.part(slice(step, step + 1), NO_ROWS)[1] for step in steps.tolist()]
+    return np.repeat(np.arange(len(references)), list(map(len, references))), np.concatenate(references)
 
 
 def views_of(model: Model) -> Views | None:
@@ -152,7 +153,8 @@ def _block(
     assert views is not None
     assert isinstance(model.scale, ViewScale)
     z = to_numpy(model.encoder.embed(x[None, None])[0])
-    located = scorer.locate(x[:n], ready, None if series is None else series.matches(block))
+    matches = None if series is None else overlapping(series.overlaps, series.steps[block])
+    located = scorer.locate(x[:n], ready, matches)
     scores = scorer.score(z, ready, model.distance, located)[:, :n].astype(np.float64)
     scores = scores if series is None else series.scores[:, block]
     view = model.scale.measured(scores).argmax(axis=0)
@@ -262,13 +264,12 @@ def _window_parts(
     model: Model, rows: WindowRows, ends: np.ndarray, view: str, overlaps: Overlaps | None, threads: int
 ) -> np.ndarray:
     """What each channel adds to one view of the windows that end at these steps (k,), (k, channels)."""
-    ready, context = model.scorer_ready("cpu"), SeriesContext(ends, ends, overlaps)
-    features = features_by_column(columns_of(model))
+    ready, features = model.scorer_ready("cpu"), features_by_column(columns_of(model))
     result = np.empty((len(ends), len(features)))
 
     def work(block: slice) -> None:
         x = rows.take(ends[block])
-        located = model.scorer.locate(x, ready, context.matches(block))
+        located = model.scorer.locate(x, ready, overlapping(overlaps, ends[block]))
         result[block] = sums_by_column(_window_features(view, model, x, ready, located), features)
 
     in_blocks(work, len(ends), WINDOWS_AT_ONCE, model, threads)

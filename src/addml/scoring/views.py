@@ -1,4 +1,4 @@
-"""The default scorer: four simple views of a row, of which the most anomalous counts."""
+"""The default scorer: four simple views of a row, of which the highest counts."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ColumnDistances(NamedTuple):
 
 @dataclass(repr=False)
 class Views(Scorer):
-    """Four views of a row, of which the most anomalous counts.
+    """Four views of a row, of which the highest counts.
 
     Compares rows with references: training rows at all distances from the middle. See docs/method.md for the views.
 
