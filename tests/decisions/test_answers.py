@@ -14,9 +14,9 @@ def test_a_row_answered_normal_is_not_flagged_again():
     first = ADDML(random_state=0, device="cpu").fit(X)
     for row in (*np.argsort(-first.anomaly_scores_)[:2], 3, 14):  # the last two were
         labels = np.where(np.arange(len(X)) == row, 0, -1)
-        taught = ADDML(random_state=0, device="cpu").fit(X, labels=labels)
+        labelled = ADDML(random_state=0, device="cpu").fit(X, labels=labels)
         assert first.is_anomaly(X[[row]])[0]
-        assert not taught.is_anomaly(X[[row]])[0]
+        assert not labelled.is_anomaly(X[[row]])[0]
 
 
 def test_the_baseline_is_normal_by_its_model():

@@ -81,9 +81,9 @@ def test_a_budget_of_more_events_than_there_can_be_is_no_single_event_of_all_ste
 
 
 def test_events_against_labels():
-    marks = np.zeros(100, int)
-    marks[10:20] = marks[40:50] = marks[70:80] = 1
-    marks[90:] = -1
+    labels = np.zeros(100, int)
+    labels[10:20] = labels[40:50] = labels[70:80] = 1
+    labels[90:] = -1
     found = [Event(43, 60, 45), Event(25, 28, 26), Event(5, 12, 11), Event(92, 95, 93)]
-    assert event_figures(found, marks) == {"labelled": 3, "found": 2, "false": 1, "delay": 1.5, "true_of_first": 2}
-    assert event_figures([], marks)["delay"] is None
+    assert event_figures(found, labels) == {"labelled": 3, "found": 2, "false": 1, "delay": 1.5, "true_of_first": 2}
+    assert event_figures([], labels)["delay"] is None

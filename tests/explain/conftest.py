@@ -23,13 +23,13 @@ def random_model(
     features = features or as_they_are(d)
     rows = random.standard_normal((1, 60, d)).astype(np.float32)
     z = encoder.embed(rows)
-    center, every = z.mean(axis=1), np.arange(60)
+    center, ids = z.mean(axis=1), np.arange(60)
     space = MetricSpace(
         center=center,
         scores=((z - center[:, None]) ** 2).sum(axis=-1),
-        train=[every] * members,
-        kept=[every] * members,
-        not_anomalous=every,
+        train=[ids] * members,
+        kept=[ids] * members,
+        not_anomalous=ids,
         column_weight=np.ones(d, np.float32),
         norms=abs(rows[0]).sum(axis=1),
         prepared=rows[0].__getitem__,

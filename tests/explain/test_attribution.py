@@ -41,8 +41,8 @@ def fitted(X, **settings):
 @pytest.mark.parametrize("rows", [[5, 2], (5, 2), np.array([5, 2]), slice(3), range(2), [], np.arange(200) % 50 == 7])
 def test_some_rows_are_explained_as_among_all(X, rows, scorer):
     detector = fitted(X, scorer=scorer)
-    wanted = np.arange(200)[list(rows) if isinstance(rows, tuple) else rows]
-    np.testing.assert_allclose(detector.explain(X, rows=rows), detector.explain(X)[wanted], rtol=1e-4, atol=1e-6)
+    index = np.arange(200)[list(rows) if isinstance(rows, tuple) else rows]
+    np.testing.assert_allclose(detector.explain(X, rows=rows), detector.explain(X)[index], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(

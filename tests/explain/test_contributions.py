@@ -53,10 +53,10 @@ class Oracle:
 
     def nearest_columns(self, row, places, k):
         """The mean differences from the nearest references; None where it is too close to call which these are."""
-        apart = abs(self.rows[places] - row) * self.weight
-        order = np.argsort(apart.sum(axis=1))
-        last, next_one = apart[order[k - 1 : k + 1]].sum(axis=1)
-        return apart[order[:k]].mean(axis=0) if next_one - last > 0.02 else None
+        differences = abs(self.rows[places] - row) * self.weight
+        order = np.argsort(differences.sum(axis=1))
+        last, next_one = differences[order[k - 1 : k + 1]].sum(axis=1)
+        return differences[order[:k]].mean(axis=0) if next_one - last > 0.02 else None
 
     def distance_in_space(self, row, near):
         return np.sqrt(((self.embedded(row) - self.z[near]) ** 2).sum(axis=1)).mean()
@@ -97,10 +97,10 @@ def test_the_parts_of_each_view_alone(random, view, members, distance):
     found, checked = explained(model, rows, range(D)), 0
     assert (found.view == 0).all()
     for row, score, contributions in zip(rows, found.scores, found.contributions, strict=True):
-        seen = oracle.parts(view, row)
-        if seen is None:
+        expected_parts = oracle.parts(view, row)
+        if expected_parts is None:
             continue
-        checked, (parts, value) = checked + 1, seen
+        checked, (parts, value) = checked + 1, expected_parts
         # distances along columns are taken in steps of 16 bits, and their values are float32
         expected = compressed((value - scale.median[0, 0]) / scale.unit[0, 0])
         np.testing.assert_allclose(score, expected, rtol=2e-3, atol=2e-3)
@@ -117,15 +117,15 @@ def test_the_view_that_finds_a_row_strangest_is_shared_among_the_columns(random,
     np.testing.assert_allclose(found.scores, model.scores(rows, "cpu", 1), atol=1e-6)
     won = set()
     for row, view, score, contributions in zip(rows, found.view, found.scores, found.contributions, strict=True):
-        every = [oracle.parts(name, row) for name in VIEWS]
-        if None in every:
+        by_view = [oracle.parts(name, row) for name in VIEWS]
+        if None in by_view:
             continue
-        measured = (np.array([value for _, value in every]) - scale.median[:, 0]) / scale.unit[:, 0]
+        measured = (np.array([value for _, value in by_view]) - scale.median[:, 0]) / scale.unit[:, 0]
         if np.diff(np.sort(measured)[-2:]) < 0.02:
             continue  # too close to call in float32
         assert view == measured.argmax()
         won.add(VIEWS[view])
-        parts = np.bincount(origins, every[view][0])
+        parts = np.bincount(origins, by_view[view][0])
         np.testing.assert_allclose(contributions, score * parts / parts.sum(), rtol=5e-3, atol=5e-3 * abs(score))
     assert won == set(VIEWS)
 
@@ -152,11 +152,11 @@ def test_blocks_and_threads_change_nothing(random):
     model = random_model(D, members=2, scorer="views")
     rows = np.concatenate([rows_of(model, random) for _ in range(3)])
     whole = explained(model, rows, range(D), threads=3)
-    for some in (slice(0, 1), slice(200, 470), slice(None, None, 7)):
-        part = explained(model, rows[some], range(D))
-        np.testing.assert_array_equal(part.view, whole.view[some])
-        np.testing.assert_allclose(part.scores, whole.scores[some], rtol=1e-6)
-        np.testing.assert_allclose(part.contributions, whole.contributions[some], rtol=1e-4, atol=1e-6)
+    for batch in (slice(0, 1), slice(200, 470), slice(None, None, 7)):
+        part = explained(model, rows[batch], range(D))
+        np.testing.assert_array_equal(part.view, whole.view[batch])
+        np.testing.assert_allclose(part.scores, whole.scores[batch], rtol=1e-6)
+        np.testing.assert_allclose(part.contributions, whole.contributions[batch], rtol=1e-4, atol=1e-6)
 
 
 # Detectors --------------------------------------------------------------------------------------------------
@@ -188,10 +188,10 @@ def test_guided_by_labels_the_parts_are_those_of_the_winning_view(random):
     measured = model.scale.measured(model.member_scores(model.prepare(rows), "cpu", 1))
     oracle, prepared, checked = Oracle(model), model.prepare(rows), 0
     for row, contributions, view in zip(prepared, found, measured.argmax(axis=0), strict=True):
-        seen = oracle.parts(VIEWS[view], row)
-        if seen is None:
+        expected_parts = oracle.parts(VIEWS[view], row)
+        if expected_parts is None:
             continue
-        checked, parts = checked + 1, seen[0]
+        checked, parts = checked + 1, expected_parts[0]
         expected = contributions.sum() * parts / parts.sum()
         np.testing.assert_allclose(contributions, expected, rtol=1e-2, atol=1e-2 * abs(contributions).sum())
     assert checked > 40

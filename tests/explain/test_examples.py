@@ -66,8 +66,8 @@ def test_the_nearest_by_brute_force(X):
     z = detector.embed(X).reshape(120, 2, 4).astype(float)
     middle = z[own].mean(axis=0)
     spread = np.sqrt(((z[own] - middle) ** 2).sum(axis=2).mean(axis=0))
-    away = np.mean([np.linalg.norm(z[:7, None, e] - z[None, own, e], axis=2) / spread[e] for e in (0, 1)], axis=0)
-    np.testing.assert_allclose(found.distances, np.sort(away, axis=1)[:, :3], atol=1e-4)
+    distances = np.mean([np.linalg.norm(z[:7, None, e] - z[None, own, e], axis=2) / spread[e] for e in (0, 1)], axis=0)
+    np.testing.assert_allclose(found.distances, np.sort(distances, axis=1)[:, :3], atol=1e-4)
 
 
 def test_a_kept_row_is_most_like_itself(X):

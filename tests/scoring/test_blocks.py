@@ -13,13 +13,13 @@ SIZE = BLOCK["cpu"]
 CHUNK = SIZE * STACK["cpu"]
 
 
-def double(X, threads=1, seen=None):
-    result, told = np.full((2, len(X), X.shape[1]), np.nan), []
+def double(X, threads=1, calls=None):
+    result, slices = np.full((2, len(X), X.shape[1]), np.nan), []
 
     def compute(x, rows):
-        told.append(rows)
-        if seen is not None:
-            seen.append((x.shape, threading.get_ident()))
+        slices.append(rows)
+        if calls is not None:
+            calls.append((x.shape, threading.get_ident()))
         return np.concatenate([2 * x, 3 * x], axis=1)
 
     def write(rows, block):
@@ -27,7 +27,7 @@ def double(X, threads=1, seen=None):
         result[:, rows] = block
 
     in_blocks(MemoryRows(X.astype(np.float32)), compute, write, "cpu", threads)
-    ends = sorted((rows.start, rows.stop) for rows in told)  # of every stack, the rows that are no filling
+    ends = sorted((rows.start, rows.stop) for rows in slices)  # of every stack, the rows without padding
     assert ends == [(start, min(start + CHUNK, len(X))) for start in range(0, len(X), CHUNK)]
     return result
 
@@ -43,24 +43,24 @@ def test_every_row_is_written_once_in_its_place(rows, threads):
 
 @pytest.mark.parametrize("rows", [1, SIZE - 1, SIZE, SIZE + 1, CHUNK + 1])
 def test_every_product_has_the_same_shape(rows):
-    seen = []
-    double(np.ones((rows, 2)), seen=seen)
-    assert {shape[1:] for shape, _ in seen} == {(1, SIZE, 2)}  # whatever the number of blocks in a stack
+    calls = []
+    double(np.ones((rows, 2)), calls=calls)
+    assert {shape[1:] for shape, _ in calls} == {(1, SIZE, 2)}  # whatever the number of blocks in a stack
 
 
 @pytest.mark.parametrize(("columns", "blocks"), [(1024, 32), (2048, 16), (10**5, 1)])
 def test_a_call_holds_few_blocks_of_wide_rows(columns, blocks):
     """A call holds 2^23 numbers, or one block."""
-    rows, seen = MemoryRows(np.ones((CHUNK, 1), np.float32)), []
+    rows, calls = MemoryRows(np.ones((CHUNK, 1), np.float32)), []
     wide = SimpleNamespace(shape=(CHUNK, columns), slice=rows.slice)
 
     def compute(x, rows):
-        seen.append(x.shape[:3])
+        calls.append(x.shape[:3])
         return x[..., :1]
 
     in_blocks(wide, compute, lambda rows, block: None, "cpu", 1)
-    assert set(seen) == {(blocks, 1, SIZE)}
-    assert len(seen) == 32 // blocks
+    assert set(calls) == {(blocks, 1, SIZE)}
+    assert len(calls) == 32 // blocks
 
 
 def test_what_pads_a_block_is_zero():

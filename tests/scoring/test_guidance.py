@@ -8,14 +8,14 @@ import pytest
 from addml import ADDML, MLP
 from addml.scoring import guidance, scorer_from_plain
 from addml.scoring.guidance import (
-    CLEAR,
-    LEAST,
+    CLEAR_SIMILARITY,
+    COPY_DISTANCE,
+    HALF_TRUST_LABELS,
     NEIGHBOURS,
-    TRUSTED,
     WEIGHTS,
     Guided,
     best_weight,
-    forgiven,
+    normal_discount,
     plausible,
 )
 from addml.scoring.scorer import Center
@@ -41,7 +41,7 @@ def fitted(X, labels, **settings):
     return ADDML(**small).set_params(**settings).fit(X, labels=labels)
 
 
-def marks(anomalies, normal=()):
+def labels_of(anomalies, normal=()):
     labels = np.full(150, -1)
     labels[list(anomalies)] = 1
     labels[list(normal)] = 0
@@ -59,7 +59,7 @@ def nearest(detector, X):
 
 @pytest.mark.parametrize("count", [1, 4])
 def test_similarity_by_brute_force(X, count):
-    detector = fitted(X, marks(range(count)), scaling="standard")
+    detector = fitted(X, labels_of(range(count)), scaling="standard")
     arrays = detector.model_.scorer_arrays
     least, middle, deviation, trust, *_ = arrays["counter_similarity"]
     new = np.random.default_rng(1).standard_normal((20, 3))
@@ -68,17 +68,17 @@ def test_similarity_by_brute_force(X, count):
     anomalous = abs(x[:, None] - arrays["counter_anomalies"]).sum(axis=2).min(axis=1)
     expected = (np.log(near + least) - np.log(anomalous + least) - middle) / deviation
     np.testing.assert_allclose(similarity(detector, new), expected, atol=0.02)  # distances in small whole steps
-    assert trust == pytest.approx((count - 1) / (count - 1 + TRUSTED))
+    assert trust == pytest.approx((count - 1) / (count - 1 + HALF_TRUST_LABELS))
 
 
 def test_it_is_added_to_the_score(X):
     """The guided score is the other one plus a multiple of the blended similarity."""
-    detector = fitted(X, marks(range(4)))
+    detector = fitted(X, labels_of(range(4)))
     model, arrays = detector.model_, dict(detector.model_.scorer_arrays)
     arrays["counter_label_weight"] = 0 * arrays["counter_label_weight"]
     plain = replace(model, scorer_arrays=arrays).scores(model.vectorizer.read(X), "cpu", 1)
-    like, trust = similarity(detector, X), arrays["counter_similarity"][3]
-    blended = trust * like + (1 - trust) * np.maximum(like - CLEAR, 0)
+    similarities, trust = similarity(detector, X), arrays["counter_similarity"][3]
+    blended = trust * similarities + (1 - trust) * np.maximum(similarities - CLEAR_SIMILARITY, 0)
     added = detector.anomaly_scores_ - plain
     weight = (added @ blended) / (blended @ blended)
     np.testing.assert_allclose(added, weight * blended, atol=1e-3)
@@ -89,7 +89,7 @@ def test_it_is_added_to_the_score(X):
 @pytest.mark.parametrize("push", [1e3, -1e3])
 def test_scores_stay_finite_however_strongly_they_are_pushed(X, members, push):
     """As after a collapse, where logarithms of scores lie far apart, and even at a distance of 0."""
-    model = fitted(X, marks(range(4)), scorer="center", members=members).model_
+    model = fitted(X, labels_of(range(4)), scorer="center", members=members).model_
     middle = np.repeat(model.scorer_arrays["center"][:, None], 2, axis=1)
     arrays = model.scorer_arrays | {"counter_label_weight": np.full(1, push, np.float32)}
     assert np.isfinite(replace(model, scorer_arrays=arrays).scores(model.vectorizer.read(X), "cpu", 1)).all()
@@ -101,16 +101,16 @@ def test_scores_stay_finite_however_strongly_they_are_pushed(X, members, push):
 @pytest.mark.parametrize("scorer", ["center", "knn", "views"])
 @pytest.mark.parametrize("members", [1, 3])
 def test_rows_like_labelled_anomalies_rise_for_any_scorer(X, scorer, members):
-    taught, plain = (fitted(X, labels, scorer=scorer, members=members) for labels in (marks(range(5)), None))
-    ranks = [np.argsort(np.argsort(-one.anomaly_scores_))[5:12].mean() for one in (taught, plain)]
+    guided, plain = (fitted(X, labels, scorer=scorer, members=members) for labels in (labels_of(range(5)), None))
+    ranks = [np.argsort(np.argsort(-detector.anomaly_scores_))[5:12].mean() for detector in (guided, plain)]
     assert ranks[0] < ranks[1]
-    assert isinstance(taught.model_.scorer, Guided)
+    assert isinstance(guided.model_.scorer, Guided)
     assert not isinstance(plain.model_.scorer, Guided)
 
 
 def test_a_labelled_anomaly_does_not_vouch_for_itself(X):
     """A lone label, far from everything else: its own similarity is neutral."""
-    assert similarity(fitted(X, marks([50])), X)[50] == 0
+    assert similarity(fitted(X, labels_of([50])), X)[50] == 0
 
 
 def dense_rows(X, count):
@@ -126,7 +126,7 @@ def plausible_ones(detector, X, labelled):
     np.fill_diagonal(distances, np.inf)
     near = np.sort(distances[:, normals], axis=1)[:, :NEIGHBOURS].mean(axis=1)
     anomalous = np.sort(distances[:, labelled], axis=1)[:, :2].mean(axis=1)
-    least = LEAST * np.median(near)
+    least = COPY_DISTANCE * np.median(near)
     far, ratio = np.log(near + least), np.log((near + least) / (anomalous + least))
     return ((far >= np.median(far)) | (ratio >= np.median(ratio)))[labelled]
 
@@ -146,7 +146,7 @@ def test_plausible_by_hand():
 def test_a_label_among_normal_rows_is_doubted(X, caplog):
     labelled = np.r_[0:9, dense_rows(X, 2)]
     with caplog.at_level("INFO", "addml"):
-        detector = fitted(X, marks(labelled))
+        detector = fitted(X, labels_of(labelled))
     found = counter_references(detector, X, labelled)
     assert found.tolist() == [True] * 9 + [False] * 2
     assert found.tolist() == plausible_ones(detector, X, labelled).tolist()
@@ -156,7 +156,7 @@ def test_a_label_among_normal_rows_is_doubted(X, caplog):
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_doubt_by_brute_force(X, seed):
     labelled = np.r_[0:5, np.random.default_rng(seed).permutation(np.arange(12, 150))[:6]]
-    detector = fitted(X, marks(labelled))
+    detector = fitted(X, labels_of(labelled))
     expected = plausible_ones(detector, X, labelled)
     assert 6 <= expected.sum() < 11
     assert counter_references(detector, X, labelled).tolist() == expected.tolist()
@@ -164,23 +164,23 @@ def test_doubt_by_brute_force(X, seed):
 
 def test_of_few_labels_none_is_doubted(X):
     labelled = np.r_[0:5, dense_rows(X, 2)]
-    assert counter_references(fitted(X, marks(labelled)), X, labelled).all()
+    assert counter_references(fitted(X, labels_of(labelled)), X, labelled).all()
 
 
-@pytest.mark.parametrize(("sure", "left"), [(5, 11), (6, 6)])
-def test_where_most_labels_would_be_doubted_none_is(X, monkeypatch, sure, left):
-    monkeypatch.setattr(guidance, "plausible", lambda labelled, rows: np.arange(labelled.shape[1]) < sure)
-    assert len(fitted(X, marks(range(11))).model_.scorer_arrays["counter_anomalies"]) == left
+@pytest.mark.parametrize(("n_plausible", "n_kept"), [(5, 11), (6, 6)])
+def test_where_most_labels_would_be_doubted_none_is(X, monkeypatch, n_plausible, n_kept):
+    monkeypatch.setattr(guidance, "plausible", lambda labelled, rows: np.arange(labelled.shape[1]) < n_plausible)
+    assert len(fitted(X, labels_of(range(11))).model_.scorer_arrays["counter_anomalies"]) == n_kept
 
 
 def test_the_weight_is_judged_by_doubted_labels_too(X):
     labelled = np.r_[0:9, dense_rows(X, 2)]
-    detector = fitted(X, marks(labelled))
+    detector = fitted(X, labels_of(labelled))
     model, arrays = detector.model_, dict(detector.model_.scorer_arrays)
     arrays["counter_label_weight"] = 0 * arrays["counter_label_weight"]
     plain = replace(model, scorer_arrays=arrays).scores(model.vectorizer.read(X), "cpu", 1)
-    like, trust = similarity(detector, X), arrays["counter_similarity"][3]
-    blended = trust * like + (1 - trust) * np.maximum(like - CLEAR, 0)
+    similarities, trust = similarity(detector, X), arrays["counter_similarity"][3]
+    blended = trust * similarities + (1 - trust) * np.maximum(similarities - CLEAR_SIMILARITY, 0)
     weight = ((detector.anomaly_scores_ - plain) @ blended) / (blended @ blended) / plain.std()
     expected = best_weight((plain - np.median(plain)) / plain.std(), blended, np.isin(np.arange(150), labelled))
     assert weight == pytest.approx(expected, rel=1e-2)
@@ -203,45 +203,47 @@ def test_a_row_counts_as_no_farther_from_normal_rows_than_from_one_known_to_be_n
     detector = fitted(X, np.where(np.arange(153) == 150, 0, -1), scaling="standard")
     x = detector.model_.prepare(X)
     distances = abs(x[:, None] - x).sum(axis=2)
-    known = distances[:, 150].copy()
+    to_normal = distances[:, 150].copy()
     np.fill_diagonal(distances, np.inf)
     near = np.sort(distances, axis=1)[:, :NEIGHBOURS].mean(axis=1)
-    least = LEAST * np.median(near)
+    least = COPY_DISTANCE * np.median(near)
     far, usual = np.log(near + least), np.median(np.log(near + least))
-    expected = np.maximum(0, far - np.maximum(np.log(known + least), usual)) / far.std()
-    found = forgiven(*nearest(detector, X))
+    expected = np.maximum(0, far - np.maximum(np.log(to_normal + least), usual)) / far.std()
+    found = normal_discount(*nearest(detector, X))
     np.testing.assert_allclose(found, expected, atol=0.05)  # distances in small whole steps
-    assert found[150] == pytest.approx((far[150] - usual) / far.std(), abs=0.05)  # itself, wholly
-    assert found[151] > 1  # what is like it
-    assert found[152] == 0  # as far out, elsewhere
+    assert found[150] == pytest.approx((far[150] - usual) / far.std(), abs=0.05)  # the labelled row
+    assert found[151] > 1  # a row like it
+    assert found[152] == 0  # a row as far out elsewhere
     assert (found[:150] < 0.2).all()
 
 
 def test_what_is_known_to_be_normal_stands_out_no_more(X):
     X = np.vstack([X, [[6.0, 6, 6], [6.1, 6, 6], [-6, 6, -6]]])
     labels = np.where(np.arange(153) == 150, 0, -1)
-    plain, taught = fitted(X, None), fitted(X, labels)
-    assert isinstance(taught.model_.scorer, Guided)
+    plain, guided = fitted(X, None), fitted(X, labels)
+    assert isinstance(guided.model_.scorer, Guided)
     order = np.argsort(-plain.anomaly_scores_)[:3]
     assert {150, 151, 152} == set(order.tolist())
-    ranks = np.argsort(np.argsort(-taught.anomaly_scores_))
+    ranks = np.argsort(np.argsort(-guided.anomaly_scores_))
     assert ranks[152] == 0
     assert ranks[150] > 20
-    assert taught.anomaly_score([[6.0, 6.05, 6]]) < plain.anomaly_score([[6.0, 6.05, 6]]) - 1
+    assert guided.anomaly_score([[6.0, 6.05, 6]]) < plain.anomaly_score([[6.0, 6.05, 6]]) - 1
 
 
 def test_what_is_forgiven_does_not_hang_on_the_weight_of_similarity(X, monkeypatch):
     falls = []
     for weight in (0.25, 4.0):
         monkeypatch.setattr(guidance, "best_weight", lambda *_, weight=weight: weight)
-        detector = fitted(X, marks(range(4), range(60, 70)))
-        falls.append(detector.model_.scorer_arrays["counter_label_weight"][0] * forgiven(*nearest(detector, X[60:70])))
+        detector = fitted(X, labels_of(range(4), range(60, 70)))
+        falls.append(
+            detector.model_.scorer_arrays["counter_label_weight"][0] * normal_discount(*nearest(detector, X[60:70]))
+        )
     assert falls[0].max() > 0.1
     np.testing.assert_allclose(*falls, rtol=1e-5)
 
 
 def test_labelled_normal_rows_are_references(X):
-    detector = fitted(X, marks(range(4), range(100, 120)))
+    detector = fitted(X, labels_of(range(4), range(100, 120)))
     features = detector.model_.prepare(X[100:120])
     kept = detector.model_.scorer_arrays["counter_normals"]
     assert all((abs(kept - row).sum(axis=1) == 0).any() for row in features)
@@ -249,7 +251,7 @@ def test_labelled_normal_rows_are_references(X):
 
 def test_on_tensors_as_on_an_accelerator(X):
     torch = pytest.importorskip("torch")
-    detector = fitted(X, marks(range(4)))
+    detector = fitted(X, labels_of(range(4)))
     model = detector.model_
     arrays = {name: torch.from_numpy(array.copy()) for name, array in model.scorer_arrays.items()}
     ready, features = model.scorer.ready(arrays, model.distance), model.prepare(X)
@@ -272,8 +274,8 @@ def test_the_best_weight_ranks_labelled_anomalies_highest():
 
 def test_a_guided_scorer_is_plain_values_and_back():
     for inner in (Views(references=64), Center()):
-        one = Guided(inner)
-        assert scorer_from_plain({"name": one.name, **one.settings()}).settings() == one.settings()
+        scorer = Guided(inner)
+        assert scorer_from_plain({"name": scorer.name, **scorer.settings()}).settings() == scorer.settings()
 
 
 def test_it_is_no_scorer_that_a_user_names():

@@ -90,11 +90,11 @@ def by_hand(training, scores):
     """The largest of all views, from the median in units of (0.9 quantile - median), compressed."""
     largest = []
     for row in scores.T:
-        seen = []
-        for known, one in zip(training, row, strict=True):
-            middle = np.median(known)
-            seen.append((one - middle) / (np.quantile(known, 0.9) - middle))
-        largest.append(math.copysign(math.log1p(abs(max(seen))), max(seen)))
+        measured = []
+        for train, score in zip(training, row, strict=True):
+            middle = np.median(train)
+            measured.append((score - middle) / (np.quantile(train, 0.9) - middle))
+        largest.append(math.copysign(math.log1p(abs(max(measured))), max(measured)))
     return np.array(largest)
 
 
@@ -111,9 +111,9 @@ def test_every_view_calls_a_tenth_of_the_training_rows_strange():
     random = np.random.default_rng(0)
     training = np.stack([random.lognormal(0, 3, 1000), 5 + random.random(1000), 1e9 * random.gamma(0.3, size=1000)])
     scale = ViewScale.fit(training)
-    for one in range(3):
+    for view in range(3):
         ordinary = scale.median.repeat(1000, axis=1)
-        ordinary[one] = training[one]
+        ordinary[view] = training[view]
         assert (scale.combine(ordinary) > math.log(2)).sum() == 100
 
 

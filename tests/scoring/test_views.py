@@ -21,14 +21,14 @@ SMALL = {
 # The definitions --------------------------------------------------------------------------------------------
 
 
-def itself(row, references):
+def index_of(row, references):
     """The first reference that equals the row, if any does."""
-    return next((place for place, one in enumerate(references) if (row == one).all()), None)
+    return next((index for index, reference in enumerate(references) if (row == reference).all()), None)
 
 
 def mean_of_nearest(distances, own, k):
     """The mean of the k least distances, without the row itself; of as many as a reference has at the most."""
-    others = sorted(one for place, one in enumerate(distances) if place != own)
+    others = sorted(distance for index, distance in enumerate(distances) if index != own)
     return np.mean(others[: min(k, max(1, len(distances) - 1))])
 
 
@@ -48,17 +48,17 @@ def by_hand(x, z, arrays, distance="sqeuclidean"):
     if distance == "cosine":
         z, embedded = (array / np.linalg.norm(array, axis=2, keepdims=True) for array in (z, embedded))
     kept, result = math.ceil(0.8 * len(rows) - 1e-9), []
-    for place, row in enumerate(x):
-        own = itself(row, rows)
-        apart = [abs(row - one)[counted].sum() for one in rows]
-        away = [math.sqrt(((z[:, place] - one) ** 2).sum()) for one in embedded.swapaxes(0, 1)]
-        step = math.ceil(len(rows) / 256)  # every which of the references is embedded
-        own_there = own // step if own is not None and own % step == 0 else None
+    for index, row in enumerate(x):
+        own = index_of(row, rows)
+        distances = [abs(row - reference)[counted].sum() for reference in rows]
+        in_space = [math.sqrt(((z[:, index] - reference) ** 2).sum()) for reference in embedded.swapaxes(0, 1)]
+        step = math.ceil(len(rows) / 256)  # one in `step` references is embedded
+        own_embedded = own // step if own is not None and own % step == 0 else None
         result.append(
             (
-                mean_of_nearest(apart, own, 2),
-                mean_of_nearest(away, own_there, 5),
-                mean_of_nearest(apart[: max(kept, 2)], own, 5),
+                mean_of_nearest(distances, own, 2),
+                mean_of_nearest(in_space, own_embedded, 5),
+                mean_of_nearest(distances[: max(kept, 2)], own, 5),
                 tails(row[counted], own, rows[:, counted]),
             )
         )
@@ -68,13 +68,13 @@ def by_hand(x, z, arrays, distance="sqeuclidean"):
 def example(references, d=4, w=3, members=2, rows=40, seed=0, weight=None):
     """Arrays of references, and rows with embeddings: new ones, some far out, and then all references themselves."""
     random = np.random.default_rng(seed)
-    known, new = random.standard_normal((references, d)), random.standard_normal((rows, d))
+    known_rows, new = random.standard_normal((references, d)), random.standard_normal((rows, d))
     new[::5] *= 10
-    known[-1] = known[-2] + 0.1
-    new[1] = known[-2] + 0.03  # nearest to two that the distilled view does not compare with
-    x, z = np.concatenate([new, known]), random.standard_normal((members, rows + references, w))
+    known_rows[-1] = known_rows[-2] + 0.1
+    new[1] = known_rows[-2] + 0.03  # nearest to two that the distilled view does not compare with
+    x, z = np.concatenate([new, known_rows]), random.standard_normal((members, rows + references, w))
     arrays = {
-        "rows": known,
+        "rows": known_rows,
         "column_weight": np.ones(d) if weight is None else np.array(weight),
         "references": z[:, rows :: math.ceil(references / 256)],
     }
@@ -95,9 +95,9 @@ def check(arrays, x, z, distance="sqeuclidean"):
     found, expected = scored(arrays, x, z, distance), by_hand(x, z, arrays, distance)
     assert found.dtype == np.float32
     steps = np.ptp(arrays["rows"], axis=0).sum() / 32000 * x.shape[1]  # along columns they are small and whole
-    for view, own, wanted in zip(VIEWS, found, expected, strict=True):
+    for view, values, expected_values in zip(VIEWS, found, expected, strict=True):
         tolerance = {"space": 3e-3, "tails": 1e-4}.get(view, steps)
-        np.testing.assert_allclose(own, wanted, rtol=1e-4, atol=tolerance, err_msg=view)
+        np.testing.assert_allclose(values, expected_values, rtol=1e-4, atol=tolerance, err_msg=view)
 
 
 @pytest.mark.parametrize("references", [2, 3, 4, 5, 6, 9, 10, 11, 14, 15, 60, 300])
@@ -162,11 +162,11 @@ def test_a_rows_views_are_the_same_among_any_rows(tile):
     scorer = Views()
     ready, whole = scorer.ready(arrays, "sqeuclidean"), scored(arrays, x, z)
     for start in range(0, len(x), tile):
-        some = slice(start, start + tile)
-        filled = np.zeros((len(z), 100, z.shape[2]), np.float32)  # products of one size
-        filled[:, : len(x[some])] = z[:, some]
-        found = scorer.score(filled, ready, "sqeuclidean", scorer.locate(x[some], ready))
-        np.testing.assert_array_equal(found, whole[:, some])
+        batch = slice(start, start + tile)
+        padded = np.zeros((len(z), 100, z.shape[2]), np.float32)  # products of one size
+        padded[:, : len(x[batch])] = z[:, batch]
+        found = scorer.score(padded, ready, "sqeuclidean", scorer.locate(x[batch], ready))
+        np.testing.assert_array_equal(found, whole[:, batch])
 
 
 @pytest.mark.parametrize("distance", ["sqeuclidean", "cosine"])
@@ -174,8 +174,8 @@ def test_a_rows_views_are_the_same_among_any_rows(tile):
 def test_on_tensors_as_on_an_accelerator(references, distance):
     torch = pytest.importorskip("torch")
     arrays, x, z = example(references)
-    there = {name: torch.from_numpy(array) for name, array in arrays.items()}
-    found = scored(there, torch.from_numpy(x), torch.from_numpy(z), distance).numpy()
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    found = scored(tensors, torch.from_numpy(x), torch.from_numpy(z), distance).numpy()
     np.testing.assert_allclose(found, scored(arrays, x, z, distance), rtol=1e-5, atol=1e-5)
 
 
@@ -201,11 +201,11 @@ def test_references_lie_at_all_distances_from_the_middle_and_the_nearest_to_the_
         random=random,
     )
     arrays = Views(references=9).fit(space)
-    chosen = [itself(one, rows) for one in arrays["rows"]]
+    chosen = [index_of(row, rows) for row in arrays["rows"]]
     ranks = np.argsort(np.argsort(norms))
-    assert sorted(ranks[[one - 10 for one in chosen]]) == list(range(5, 90, 10))
-    away = [((z[:, one] - center) ** 2).sum() for one in chosen]
-    assert away == sorted(away)
+    assert sorted(ranks[[index - 10 for index in chosen]]) == list(range(5, 90, 10))
+    squares = [((z[:, index] - center) ** 2).sum() for index in chosen]
+    assert squares == sorted(squares)
     np.testing.assert_array_equal(arrays["references"], z[:, chosen])
 
 
@@ -272,13 +272,13 @@ def test_the_score_is_the_strangest_view_compressed():
     model = detector.model_
     x = model.prepare(X)
     views = by_hand(x, model.encoder.embed(x[None])[:, :80], model.scorer_arrays)
-    seen = []
-    for own in views:
-        middle = np.median(own)
-        seen.append((own - middle) / (np.quantile(own, 0.9) - middle))
-    strangest = np.max(seen, axis=0)
+    measured = []
+    for view in views:
+        middle = np.median(view)
+        measured.append((view - middle) / (np.quantile(view, 0.9) - middle))
+    highest = np.max(measured, axis=0)
     np.testing.assert_allclose(
-        detector.anomaly_scores_, np.sign(strangest) * np.log1p(abs(strangest)), rtol=1e-2, atol=1e-2
+        detector.anomaly_scores_, np.sign(highest) * np.log1p(abs(highest)), rtol=1e-2, atol=1e-2
     )
 
 

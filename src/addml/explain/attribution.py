@@ -42,7 +42,7 @@ TINY = np.finfo(np.float32).tiny
 
 
 class Nearest(NamedTuple):
-    """The training rows most like each row, nearest first: their places and distances, (n, k) each."""
+    """The training rows most like each row, nearest first: their row numbers and distances, (n, k) each."""
 
     rows: np.ndarray
     distances: np.ndarray
@@ -57,23 +57,23 @@ def baseline_row(rows: np.ndarray, origins: Sequence[int]) -> np.ndarray:
     typical: np.ndarray = np.median(rows, axis=0).astype(np.float32)
     for features in features_by_column(origins):
         if len(features) > 1:
-            away = ((rows[:, features] - typical[features]) ** 2).sum(axis=1)
-            typical[features] = rows[int(away.argmin()), features]
+            squares = ((rows[:, features] - typical[features]) ** 2).sum(axis=1)
+            typical[features] = rows[int(squares.argmin()), features]
     return typical
 
 
 def kept_by_most(kept: list[np.ndarray], train: list[np.ndarray], rows: int) -> np.ndarray:
     """Rows kept by at least half of the members that train on them; if there are none, those kept by the most."""
-    votes, seen = (sum(np.bincount(ids, minlength=rows) for ids in lists) for lists in (kept, train))
-    share = votes / np.maximum(seen, 1)
+    keeping, training = (sum(np.bincount(ids, minlength=rows) for ids in members) for members in (kept, train))
+    share = keeping / np.maximum(training, 1)
     return np.flatnonzero(share >= min(0.5, share.max()))
 
 
 def baseline_of(model: Model, kept: np.ndarray, scores: np.ndarray, ordinary: float) -> np.ndarray:
     """The features (d',) of the baseline, from kept training rows (m, d') and their scores (m,).
 
-    The typical row of these, unless it scores above `ordinary` (as between two clusters): then the one with the lowest
-    score, a real row that nobody would question.
+    It is the typical row of these. If that scores above `ordinary`, as between two clusters, it is the row with the
+    lowest score.
     """
     baseline = baseline_row(kept, columns_of(model))
     if model.scores(baseline[None], "cpu", 1)[0] <= ordinary:
@@ -88,38 +88,38 @@ def nearest(model: Model, features: np.ndarray, k: int) -> Nearest:
         z = model.embeddings(rows, "cpu", 1).astype(np.float64)
         return z.reshape(len(rows), len(model.encoder.weights), -1).transpose(1, 0, 2)
 
-    own = embedded(model.examples.features)
-    middle = own.mean(axis=1, keepdims=True)
-    spread = np.sqrt(((own - middle) ** 2).sum(axis=2).mean(axis=1))[:, None, None]
-    spread, k = np.where(spread > 0, spread, 1.0), min(k, len(model.examples.rows))
+    references = embedded(model.examples.features)
+    center = references.mean(axis=1, keepdims=True)
+    deviation = np.sqrt(((references - center) ** 2).sum(axis=2).mean(axis=1))[:, None, None]
+    spread, k = np.where(deviation > 0, deviation, 1.0), min(k, len(model.examples.rows))
     rows, distances = np.empty((len(features), k), np.int64), np.empty((len(features), k))
     for start in range(0, len(features), ROWS_AT_ONCE):
-        part = slice(start, start + ROWS_AT_ONCE)
-        z = (embedded(features[part]) - middle) / spread
-        away = cross_distances(z, (own - middle) / spread, "euclidean").mean(axis=0)
-        order = np.argsort(away, axis=1, kind="stable")[:, :k]
-        rows[part], distances[part] = model.examples.rows[order], np.take_along_axis(away, order, axis=1)
+        batch = slice(start, start + ROWS_AT_ONCE)
+        z = (embedded(features[batch]) - center) / spread
+        means = cross_distances(z, (references - center) / spread, "euclidean").mean(axis=0)
+        order = np.argsort(means, axis=1, kind="stable")[:, :k]
+        rows[batch], distances[batch] = model.examples.rows[order], np.take_along_axis(means, order, axis=1)
     return Nearest(rows, distances)
 
 
-def contributions_of(model: Model, rows: Rows, places: np.ndarray, device: str, threads: int) -> np.ndarray:
-    """Contributions (m, columns) to the scores of the rows at these places; for images, maps (m, height, width)."""
+def contributions_of(model: Model, rows: Rows, ids: np.ndarray, device: str, threads: int) -> np.ndarray:
+    """Contributions (m, columns) to the scores of the rows with these ids (m,); maps (m, height, width) of images."""
     if model.scorer.on_patches:
-        return np.stack([resized(one, model.row_shape.shape[1:]) for one in model.maps(rows.take(places), threads)])
+        return np.stack([resized(one, model.row_shape.shape[1:]) for one in model.maps(rows.take(ids), threads)])
     views, series = views_of(model), None
     if isinstance(rows, WindowRows) and views is not None:
         if isinstance(views, WindowViews):
-            return window_contributions(model, rows, places, device, threads)
-        series = SeriesContext.of(model, rows, places, device, threads)
+            return window_contributions(model, rows, ids, device, threads)
+        series = SeriesContext.of(model, rows, ids, device, threads)
     incomplete = model.incomplete(rows)
-    incomplete = None if incomplete is None else incomplete[places]
-    codes = None if rows.groups is None else rows.groups[places]
-    found = attributions(model, rows.take(places), model.baseline, threads, incomplete, series, groups=codes)
-    if codes is not None:  # parts add up to the score within the group
-        scores = found.sum(axis=1)
+    incomplete = None if incomplete is None else incomplete[ids]
+    codes = None if rows.groups is None else rows.groups[ids]
+    result = attributions(model, rows.take(ids), model.baseline, threads, incomplete, series, groups=codes)
+    if codes is not None:  # contributions add up to the score within the group
+        scores = result.sum(axis=1)
         within = model.divided(scores, codes)
-        found *= np.divide(within, scores, where=scores != 0, out=np.ones(len(scores)))[:, None]
-    return attribution_maps(found, model.row_shape) if model.kind == IMAGE else found
+        result *= np.divide(within, scores, where=scores != 0, out=np.ones(len(scores)))[:, None]
+    return attribution_maps(result, model.row_shape) if model.kind == IMAGE else result
 
 
 def attributions(
@@ -135,7 +135,7 @@ def attributions(
     """Contributions (m, columns), float64, of the columns in use to the scores of rows of features (m, d').
 
     Rows marked `incomplete` (m,) have neutral embeddings, and so does the baseline that they are compared with.
-    Windows scored by views need their `series`. `origins` holds the column of each feature; default: the model's.
+    Windows scored by views need their `series`. `origins` are the columns of the features (default: the model's).
     """
     origins = origins or columns_of(model)
     if views_of(model) is not None:
@@ -152,29 +152,28 @@ def attributions(
 
 
 def steps(columns: int, single: int) -> np.ndarray:
-    """Where the steps of a replacement begin, and its end: the first columns one by one, then growing groups."""
+    """The edges of the steps of a replacement: `single` columns one by one, then groups of growing size."""
     single = min(columns, single)
-    rest = columns - single
-    ends = single + np.round(rest * np.arange(1, GROUPS + 1) ** 2 / GROUPS**2).astype(np.int64)
+    ends = single + np.round((columns - single) * np.arange(1, GROUPS + 1) ** 2 / GROUPS**2).astype(np.int64)
     return np.unique(np.concatenate([np.arange(single + 1), ends]))
 
 
 def displacements(
     rows: np.ndarray, baseline: np.ndarray, network: Network, features: Sequence[np.ndarray]
 ) -> np.ndarray:
-    """About how far each column moves each row from the baseline, (m, columns): in the first layer and by itself."""
-    weights, away = np.ones(network.inputs, np.float32), abs(rows - baseline)
+    """Roughly how far each column moves each row from the baseline, (m, columns): in the first layer and by itself."""
+    weights, differences = np.ones(network.inputs, np.float32), abs(rows - baseline)
     if isinstance(network, MLPNetwork):
         weights = (np.asarray(network.layers[0][0], np.float32) ** 2).sum(axis=(0, 2))
     result = np.zeros((len(rows), len(features)))
-    for moved in (away**2 * weights, away):
-        totals = sums_by_column(moved, features)
-        result += totals / np.maximum(totals.sum(axis=1, keepdims=True), TINY)
+    for by_feature in (differences**2 * weights, differences):
+        by_column = sums_by_column(by_feature, features)
+        result += by_column / np.maximum(by_column.sum(axis=1, keepdims=True), TINY)
     return result
 
 
 class _Replacement:
-    """Gives columns the values of the baseline, in blocks of one shape: no row's result depends on the others."""
+    """Gives columns the values of the baseline, in blocks of one shape, so that rows do not affect each other."""
 
     def __init__(self, model: Model, baseline: np.ndarray, origins: Sequence[int]) -> None:
         self.model, self.ready, self.block = model, model.scorer_ready("cpu"), model.block("cpu")
@@ -185,40 +184,40 @@ class _Replacement:
             single = SINGLE_COLUMNS_CHEAP
         self.edges = steps(len(self.features), single)
         scores = self._member_scores(np.repeat(baseline[None], self.block, axis=0), None)[:, :1]
-        self.whole, self.neutral = (model.combine(scores, np.array([flag]))[0] for flag in (False, True))
+        self.complete, self.incomplete = (model.combine(scores, np.array([flag]))[0] for flag in (False, True))
 
     def contributions(self, rows: np.ndarray, incomplete: np.ndarray) -> np.ndarray:
         """The contributions (n, columns) of rows (n, d'), at most a block of them."""
-        x, n = np.repeat(self.baseline[None], self.block, axis=0), len(rows)
+        n, x = len(rows), np.repeat(self.baseline[None], self.block, axis=0)
         x[:n], incomplete = rows, np.append(incomplete, np.zeros(self.block - n, bool))
-        before = self.model.scorer.locate(x, self.ready)
-        out = displacements(x, self.baseline, self.model.encoder, self.features)
-        order = np.argsort(-out, axis=1, kind="stable")
+        original = self.model.scorer.locate(x, self.ready)
+        moved = displacements(x, self.baseline, self.model.encoder, self.features)
+        order = np.argsort(-moved, axis=1, kind="stable")
         rank = np.argsort(order, axis=1, kind="stable")[:, self.column]  # of the column of each feature
 
         def scores(x: np.ndarray) -> np.ndarray:
-            return np.asarray(self.model.combine(self._member_scores(x, before), incomplete))
+            return np.asarray(self.model.combine(self._member_scores(x, original), incomplete))
 
-        row, middle = scores(x), self.edges[1:-1]
-        end = np.where(incomplete, self.neutral, self.whole)
-        first = [row, *(scores(np.where(rank < edge, self.baseline, x)) for edge in middle), end]
-        last = [end, *(scores(np.where(rank >= edge, self.baseline, x)) for edge in middle), row]
-        return _shared(np.stack(first, axis=1), np.stack(last, axis=1), out, order, self.edges)[:n]
+        own, inner_edges = scores(x), self.edges[1:-1]
+        baseline = np.where(incomplete, self.incomplete, self.complete)
+        down = [own, *(scores(np.where(rank < edge, self.baseline, x)) for edge in inner_edges), baseline]
+        up = [baseline, *(scores(np.where(rank >= edge, self.baseline, x)) for edge in inner_edges), own]
+        return _split(np.stack(down, axis=1), np.stack(up, axis=1), moved, order, self.edges)[:n]
 
-    def _member_scores(self, x: np.ndarray, before: Any) -> np.ndarray:
-        """Scores (E, b) of changed rows, which still match the references that they matched before."""
+    def _member_scores(self, x: np.ndarray, original: Any) -> np.ndarray:
+        """Scores (E, b) of changed rows, which still match the references that the original rows match."""
         scorer, x = self.model.scorer, np.ascontiguousarray(x, np.float32)
         located = scorer.locate(x, self.ready)
-        if located is not None and before is not None:
-            located = located._replace(self_matches=before.self_matches)
+        if located is not None and original is not None:
+            located = located._replace(self_matches=original.self_matches)
         z = self.model.encoder.embed(x[None, None])[0]
         return to_numpy(scorer.score(z, self.ready, self.model.distance, located)).astype(np.float64)
 
 
-def _shared(first: np.ndarray, last: np.ndarray, out: np.ndarray, order: np.ndarray, edges: np.ndarray) -> np.ndarray:
+def _split(down: np.ndarray, up: np.ndarray, moved: np.ndarray, order: np.ndarray, edges: np.ndarray) -> np.ndarray:
     """Contributions of columns from scores (b, steps + 1) in both directions; a group is split by displacement."""
-    drops = (first[:, :-1] - first[:, 1:] + last[:, 1:] - last[:, :-1]) / 2
-    ordered = np.take_along_axis(out, order, axis=1)
+    drops = (down[:, :-1] - down[:, 1:] + up[:, 1:] - up[:, :-1]) / 2
+    ordered = np.take_along_axis(moved, order, axis=1)
     sizes = np.diff(edges)
     totals = np.repeat(np.add.reduceat(ordered, edges[:-1], axis=1), sizes, axis=1)
     shares = np.where(totals > 0, ordered / np.maximum(totals, TINY), 1 / np.repeat(sizes, sizes))
@@ -229,25 +228,31 @@ def _shared(first: np.ndarray, last: np.ndarray, out: np.ndarray, order: np.ndar
 
 NEAREST = 10  # windows whose middle 80% are the band
 QUANTILES = (0.1, 0.5, 0.9)
-FAR = 3.0  # deviations: farther values are clipped, so that a broken channel does not choose the neighbours
-LEAST = 0.05  # deviations: the least distance of a channel from its neighbours
+CLIP = 3.0  # deviations: farther values are clipped, so that a broken channel does not choose the neighbours
+MIN_DISTANCE = 0.05  # deviations of a channel from its neighbours
 WINDOWS_AT_ONCE = 256
 
 
 def expected_bands(model: Model, rows: WindowRows, steps: np.ndarray | None = None) -> np.ndarray | None:
     """Expected low end, median and high end (3, k, channels) at some or all steps; None without training windows."""
-    found = _expected(model, rows, np.arange(len(rows)) if steps is None else steps)
-    return None if found is None else found[0]
+    expected = _expected(model, rows, np.arange(len(rows)) if steps is None else steps)
+    return None if expected is None else expected[0]
 
 
 def channel_distances(model: Model, rows: WindowRows, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """Deviations from expected values at some steps, and these values, (k, channels); None without training windows."""
-    found = _expected(model, rows, steps)
-    return None if found is None else (abs(rows.windows.steps[steps] - found[1]), found[0][1])
+    expected = _expected(model, rows, steps)
+    if expected is None:
+        return None
+    bands, medians = expected
+    return abs(rows.windows.steps[steps] - medians), bands[1]
 
 
 def _expected(model: Model, rows: WindowRows, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """The bands of some steps in their units, and the medians as features; windows end to end cover the steps."""
+    """The bands (3, k, channels) of some steps (k,) in their units, and the medians (k, channels) as features.
+
+    Windows laid end to end cover the series; a step's band comes from the window over it.
+    """
     examples = model.examples
     if not len(examples.rows):
         return None
@@ -256,41 +261,42 @@ def _expected(model: Model, rows: WindowRows, steps: np.ndarray) -> tuple[np.nda
     last = np.append(np.flatnonzero((np.diff(part) != 0) | (np.diff(tile) != 0)), len(windows) - 1)
     ends, owner = np.unique(last[np.searchsorted(last, steps)], return_inverse=True)
     offset = length - 1 - (windows.first[ends[owner]] - windows.first[steps])
-    found, order = np.empty((3, len(steps), channels)), np.argsort(owner, kind="stable")
-    bounds = np.searchsorted(owner[order], np.arange(0, len(ends) + WINDOWS_AT_ONCE, WINDOWS_AT_ONCE))
-    for place, start in enumerate(range(0, len(ends), WINDOWS_AT_ONCE)):
-        seen = np.clip(windows[ends[start : start + WINDOWS_AT_ONCE]], -FAR, FAR)
-        shapes = examples.features[_nearest_windows(seen, np.clip(examples.features, -FAR, FAR))]
-        bands = np.quantile(shapes.reshape(len(seen), -1, length, channels), QUANTILES, axis=1)
-        chosen = order[bounds[place] : bounds[place + 1]]
-        found[:, chosen] = bands[:, owner[chosen] - start, offset[chosen]]
-    return _in_units(model, found, None if rows.groups is None else rows.groups[steps]), found[1]
+    bands = np.empty((3, len(steps), channels))
+    clipped = np.clip(examples.features, -CLIP, CLIP)
+    for start in range(0, len(ends), WINDOWS_AT_ONCE):
+        batch = np.clip(windows[ends[start : start + WINDOWS_AT_ONCE]], -CLIP, CLIP)
+        neighbours = examples.features[_nearest_windows(batch, clipped)]
+        quantiles = np.quantile(neighbours.reshape(len(batch), -1, length, channels), QUANTILES, axis=1)
+        covered = np.flatnonzero((owner >= start) & (owner < start + WINDOWS_AT_ONCE))
+        bands[:, covered] = quantiles[:, owner[covered] - start, offset[covered]]
+    return _in_units(model, bands, None if rows.groups is None else rows.groups[steps]), bands[1]
 
 
-def _nearest_windows(seen: np.ndarray, examples: np.ndarray) -> np.ndarray:
-    """The examples (R, d) nearest to each window (k, length, channels), (k, NEAREST).
+def _nearest_windows(windows: np.ndarray, examples: np.ndarray) -> np.ndarray:
+    """The indices (k, NEAREST) of the examples (R, d) nearest to each of the windows (k, length, channels).
 
     Each round lowers the weights of channels that were far from the neighbours, as a broken channel is.
     """
-    channels, weight = seen.shape[2], np.ones((len(seen), 1, seen.shape[2]), np.float32)
+    count, _, channels = windows.shape
+    weights = np.ones((count, 1, channels), np.float32)
     for _ in range(1 if channels == 1 else 3):
-        weighed = np.broadcast_to(weight, seen.shape).reshape(len(seen), -1)
-        far = weighed @ (examples * examples).T - 2 * (weighed * seen.reshape(len(seen), -1)) @ examples.T
-        nearest = np.argsort(far, axis=1, kind="stable")[:, :NEAREST]
-        middle = np.median(examples[nearest], axis=1).reshape(seen.shape)
-        rest = np.sqrt(((seen - middle) ** 2).mean(axis=1, keepdims=True)) + LEAST
-        weight = np.minimum(1, (np.median(rest, axis=2, keepdims=True) / rest) ** 2).astype(np.float32)
+        flat = np.broadcast_to(weights, windows.shape).reshape(count, -1)
+        squares = flat @ (examples * examples).T - 2 * (flat * windows.reshape(count, -1)) @ examples.T
+        nearest = np.argsort(squares, axis=1, kind="stable")[:, :NEAREST]
+        median = np.median(examples[nearest], axis=1).reshape(windows.shape)
+        distances = np.sqrt(((windows - median) ** 2).mean(axis=1, keepdims=True)) + MIN_DISTANCE
+        weights = np.minimum(1, (np.median(distances, axis=2, keepdims=True) / distances) ** 2).astype(np.float32)
     return np.asarray(nearest)
 
 
-def _in_units(model: Model, found: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
+def _in_units(model: Model, values: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
     """Features of steps (3, k, channels) in the units of their channels, and of their entities (k,)."""
     features = model.step_features
     if knee := float(features.knee[0]):
-        found = found * features.bent_scale + features.bent_mean
-        found = np.copysign(np.expm1(abs(found) / knee) * knee, found)
-    found = found * features.scale + features.mean
+        values = values * features.bent_scale + features.bent_mean
+        values = np.copysign(np.expm1(abs(values) / knee) * knee, values)
+    values = values * features.scale + features.mean
     if groups is None or model.vectorizer.groups is None:
-        return found
+        return values
     entities = model.vectorizer.groups
-    return np.asarray((found - entities.shift[groups]) / entities.ratio[groups])
+    return np.asarray((values - entities.shift[groups]) / entities.ratio[groups])

@@ -8,7 +8,7 @@ from addml.scoring.scorer import KNN, Center, Dissimilarity, Scorer
 from addml.scoring.views import Views
 from addml.scoring.windows import WindowViews
 
-SCORERS: dict[str, type[Views] | type[Center] | type[Dissimilarity] | type[KNN] | type[PatchMemory]] = {
+SCORERS: dict[str, type[Scorer]] = {
     scorer.name: scorer for scorer in (Views, WindowViews, Center, Dissimilarity, KNN, PatchMemory)
 }
 

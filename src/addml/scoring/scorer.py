@@ -16,9 +16,11 @@ from addml.distances import Distance, center_distances, cross_distances
 from addml.parameters import Part, check_whole, to_json
 from addml.scoring.references import Overlaps, SelfMatches
 
+Ready = dict[str, Any]  # the arrays of a scorer, prepared for scoring
+
 
 class MetricSpace(NamedTuple):
-    """What scorers are fitted to: the metric space of the best networks. M are the rows they were trained on."""
+    """The metric space of the best networks, to which scorers are fitted; M are the rows they were trained on."""
 
     center: np.ndarray  # (E, w), mean embedding of M
     scores: np.ndarray  # (E, n), distances of M to the centre
@@ -26,12 +28,12 @@ class MetricSpace(NamedTuple):
     kept: list[np.ndarray]  # rows of M that distillation keeps, one list per member
     not_anomalous: np.ndarray  # rows not labelled as anomalies
     column_weight: np.ndarray  # (d,) 1 for features that count as columns, 0 for others
-    norms: np.ndarray  # of those rows: their distance from the middle along the columns
+    norms: np.ndarray  # distances of those rows from the middle, along the columns
     prepared: Callable[[np.ndarray], np.ndarray]  # rows (k,) -> their features (k, d)
     embed: Callable[[list[np.ndarray]], np.ndarray]  # k rows of every member -> embeddings (E, k, w)
     distance: Distance
     random: np.random.Generator
-    anomalies: np.ndarray = np.empty(0, np.int64)  # rows labelled as such
+    anomalies: np.ndarray = np.empty(0, np.int64)  # rows labelled as anomalies
     normals: np.ndarray = np.empty(0, np.int64)  # rows labelled normal
     patches: Callable[[np.ndarray], np.ndarray] | None = None  # images (k,) -> features of all patches, flat
     levels: tuple[tuple[int, int, int], ...] = ()  # channels, height and width of each block of patches
@@ -40,7 +42,7 @@ class MetricSpace(NamedTuple):
 class Scorer(Part, ABC):
     """Maps embeddings (E, b, w) to scores (E, b), each row by itself; higher is more anomalous.
 
-    `fit` returns plain arrays for the model to keep; `ready` derives from them what scoring needs. The defaults suit
+    `fit` returns plain arrays for the model to store; `ready` derives from them what scoring needs. The defaults suit
     scorers of embeddings. With `on_columns`, `locate` first finds where rows lie along the columns, and there may be
     several views, each a row of scores, which `scale` combines.
     """
@@ -71,29 +73,23 @@ class Scorer(Part, ABC):
 
     @abstractmethod
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
-        """The arrays to keep."""
+        """The arrays that the model stores."""
 
-    def ready(self, arrays: dict[str, Array], distance: Distance) -> dict[str, Any]:
-        """The arrays, and what scoring derives from them."""
+    def ready(self, arrays: dict[str, Array], distance: Distance) -> Ready:
+        """The arrays, with what scoring derives from them."""
         return arrays
 
-    def locate(self, x: Array, ready: dict[str, Any], matches: SelfMatches | None = None) -> Any:
-        """Where features x (b, d) lie along the columns; `matches` are looked up unless given."""
+    def locate(self, x: Array, ready: Ready, matches: SelfMatches | None = None) -> Any:
+        """Where features x (b, d) lie along the columns; `matches` are computed if None."""
         return None
 
     @abstractmethod
-    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+    def score(self, z: Array, ready: Ready, distance: Distance, located: Any = None) -> Array:
         """Scores of embeddings z, with what `locate` found."""
 
 
 def score_rows(
-    scorer: Scorer,
-    x: Array,
-    z: Array,
-    ready: dict[str, Any],
-    distance: Distance,
-    rows: slice,
-    overlaps: Overlaps | None = None,
+    scorer: Scorer, x: Array, z: Array, ready: Ready, distance: Distance, rows: slice, overlaps: Overlaps | None = None
 ) -> Array:
     """Scores (s, views, b) of a stack of blocks of features x (s, 1, b, d) with embeddings z (s, E, b, w).
 
@@ -106,20 +102,19 @@ def score_rows(
         located = scorer.locate(x[:, 0, 0], ready, None if overlaps is None else overlaps.part(rows, x))
         return scorer.score(z[:, :, 0].swapaxes(0, 1), ready, distance, located).T[..., None]
     scores = as_like(np.zeros((stack, scorer.count(members), block)), z)
-    size, count = min(scorer.at_once, block) if isinstance(z, np.ndarray) else block, rows.stop - rows.start
-    for start in range(0, count, size):
-        one, first, filling = start // block, start % block, min(size, count - start)
-        part, filled = slice(first, first + size), slice(first, first + filling)
-        whole = slice(rows.start + start, rows.start + start + filling)
-        matches = None if overlaps is None else overlaps.part(whole, x)
-        located = scorer.locate(x[one, 0, filled], ready, matches)
-        scores[one, :, filled] = scorer.score(z[one, :, part], ready, distance, located)
+    size = min(scorer.at_once, block) if isinstance(z, np.ndarray) else block
+    for start in range(rows.start, rows.stop, size):
+        batch = slice(start, min(start + size, rows.stop))
+        index, offset = divmod(start - rows.start, block)
+        unpadded = slice(offset, offset + batch.stop - batch.start)
+        matches = None if overlaps is None else overlaps.part(batch, x)
+        located = scorer.locate(x[index, 0, unpadded], ready, matches)
+        scores[index, :, unpadded] = scorer.score(z[index, :, offset : offset + size], ready, distance, located)
     return scores
 
 
 # A matrix product may round a row differently at another position or in a batch of another size. So every product gets
-# blocks of one fixed shape, padded with zeros, on one thread. One call takes a stack of blocks; threads take different
-# stacks.
+# blocks of one fixed shape, padded with zeros, on one thread. One call takes a stack of blocks; threads share stacks.
 
 BLOCK = {"cpu": 256, "accelerator": 16384}  # rows per product
 PIXELS = {"cpu": 2**18, "accelerator": 2**28}  # per block of images
@@ -128,7 +123,7 @@ STACK = {"cpu": 32, "accelerator": 1}  # blocks per call: with few calls, thread
 
 
 def block_of_images(size: int, device: str) -> int:
-    """Images per block, for images of `size` numbers."""
+    """The number of images in a block, for images of `size` numbers."""
     kind = "cpu" if device == "cpu" else "accelerator"
     return int(min(BLOCK[kind], max(LEAST_IMAGES, 2 ** int(np.log2(PIXELS[kind] / size)))))
 
@@ -143,8 +138,8 @@ def in_blocks(
 ) -> None:
     """Compute the results of rows (inputs.Rows) stack by stack, in blocks of one size.
 
-    `compute` maps s blocks (s, 1, b, d), the rows of a slice and padding, to (s, E, b, ...); `write` gets the slice and
-    the results (E, rows, ...).
+    `compute` gets s blocks (s, 1, b, d), with padding, and the slice of their rows, and returns (s, E, b, ...); `write`
+    gets the slice and the results (E, rows, ...).
     """
     kind = "cpu" if device == "cpu" else "accelerator"
     block = block or BLOCK[kind]
@@ -152,24 +147,24 @@ def in_blocks(
     size = block * min(STACK[kind], max(1, STACK[kind] * PIXELS[kind] // numbers))  # fewer blocks of large rows
 
     def work(stack: int) -> None:
-        part = rows.slice(stack * size, size)
-        own = slice(stack * size, stack * size + len(part))
-        filled = np.zeros((-(-len(part) // block) * block, part.shape[1]), part.dtype)
-        filled[: len(part)] = part
-        result = to_numpy(compute(on_device(filled.reshape(-1, 1, block, part.shape[1]), device), own))
+        x = rows.slice(stack * size, size)
+        batch = slice(stack * size, stack * size + len(x))
+        padded = np.zeros((-(-len(x) // block) * block, x.shape[1]), x.dtype)
+        padded[: len(x)] = x
+        result = to_numpy(compute(on_device(padded.reshape(-1, 1, block, x.shape[1]), device), batch))
         result = np.moveaxis(result, 1, 0).reshape(result.shape[1], -1, *result.shape[3:])
-        write(own, result[:, : len(part)])
+        write(batch, result[:, : len(x)])
 
     stacks = -(-rows.shape[0] // size)
     in_threads(work, stacks, min(threads, stacks) if device == "cpu" else 1)
 
 
-ROUNDING = 1e-12  # standard deviation of logarithms that is only rounding
-LEAST = 1e-12  # of the median score: the floor for logarithms
-FLAT = 1e-6  # of a view's median: a smaller unit is only rounding
+MIN_DEVIATION = 1e-12  # of logarithms: a smaller standard deviation is only rounding
+LOG_FLOOR = 1e-12  # of the median score: lower scores count as this one in logarithms
+MIN_UNIT = 1e-6  # of a view's median: a smaller unit is only rounding
 HIGH = 0.9  # a view's unit is the distance from the median to this quantile of the training scores
-STRONGEST = 88.0  # exp of more overflows float32
-LARGEST = float(np.finfo(np.float32).max) / 4  # sums of these stay finite
+MAX_EXPONENT = 88.0  # exp of more overflows float32
+LARGEST = float(np.finfo(np.float32).max) / 4  # sums of a few such numbers stay finite
 
 
 def _finite(combined: Array) -> Array:
@@ -188,20 +183,21 @@ class EnsembleScale:
 
     @classmethod
     def fit(cls, scores: np.ndarray) -> Self:
-        middle = np.median(scores, axis=1, keepdims=True)
-        middle = np.where(middle > 0, middle, scores.mean(axis=1, keepdims=True))
-        lowest = np.maximum(LEAST * middle, np.finfo(float).tiny)
-        logs = np.log(np.maximum(scores, lowest))
+        typical = np.median(scores, axis=1, keepdims=True)
+        typical = np.where(typical > 0, typical, scores.mean(axis=1, keepdims=True))
+        floor = np.maximum(LOG_FLOOR * typical, np.finfo(float).tiny)
+        logs = np.log(np.maximum(scores, floor))
         deviation = logs.std(axis=1, keepdims=True)
-        return cls(lowest, logs.mean(axis=1, keepdims=True), np.where(deviation > ROUNDING, deviation, 1.0))
+        return cls(floor, logs.mean(axis=1, keepdims=True), np.where(deviation > MIN_DEVIATION, deviation, 1.0))
 
     neutral = property(lambda self: np.exp(self.mean))  # member scores (E, 1) that leave the mean as it is
 
     def raised(self, scores: Array, by: Array) -> Array:
-        """Scores (E, n) whose combined score is higher by `by` (n,); with a single member, its logarithm is."""
-        xp, deviation = namespace(scores), as_like(self.deviation, scores) if len(scores) > 1 else 1.0
+        """Scores (E, n) whose combined score, or the logarithm of a single member's score, is higher by `by` (n,)."""
+        deviation = as_like(self.deviation, scores) if len(scores) > 1 else 1.0
         with np.errstate(over="ignore"):
-            return (scores.clip(0) * xp.exp((deviation * by).clip(-STRONGEST, STRONGEST))).clip(0, LARGEST)
+            factor = namespace(scores).exp((deviation * by).clip(-MAX_EXPONENT, MAX_EXPONENT))
+            return (scores.clip(0) * factor).clip(0, LARGEST)
 
     def combine(self, scores: Array) -> Array:
         """One score per row (n,) from scores (E, n)."""
@@ -210,14 +206,14 @@ class EnsembleScale:
         xp = namespace(scores)
         logs = xp.log(xp.maximum(scores, as_like(self.floor, scores)))
         logs = (logs - as_like(self.mean, scores)) / as_like(self.deviation, scores)
-        return _finite(sum(logs) / len(logs))  # in order: `mean` may add up a single row in another
+        return _finite(sum(logs) / len(logs))  # in a fixed order: `mean` may add up a single row in another one
 
 
 @dataclass(frozen=True)
 class ViewScale:
-    """The highest view, each as (score - median) / (0.9 quantile - median) of its training scores.
+    """The highest of the views, each measured as (score - median) / (0.9 quantile - median) of its training scores.
 
-    So one view is enough to make a row anomalous. The result is compressed: sign(z) log(1 + |z|).
+    So a single view can make a row anomalous. The result is compressed: sign(z) log(1 + |z|).
     """
 
     median: np.ndarray  # (V, 1)
@@ -227,7 +223,7 @@ class ViewScale:
     def fit(cls, scores: np.ndarray, high: Sequence[float] | None = None) -> Self:
         """Fit to training scores (V, n); `high` replaces the quantiles that units come from."""
         median = np.median(scores, axis=1, keepdims=True)
-        views = zip(scores, median[:, 0], high or (HIGH,) * len(scores), strict=True)
+        views = zip(scores, median[:, 0], high or [HIGH] * len(scores), strict=True)
         return cls(median, np.array([[_unit(*view)] for view in views]))
 
     neutral = property(lambda self: self.median)  # view scores (V, 1) that count as ordinary
@@ -235,10 +231,10 @@ class ViewScale:
     def raised(self, scores: Array, by: Array) -> Array:
         """Scores (V, n) whose combined score is higher by `by` (n,)."""
         xp = namespace(scores)
-        higher = (_compressed(self.measured(scores)) + by).clip(-STRONGEST, STRONGEST)
+        combined = (_compressed(self.measured(scores)) + by).clip(-MAX_EXPONENT, MAX_EXPONENT)
         with np.errstate(over="ignore"):
-            away = as_like(self.unit, scores) * xp.copysign(xp.expm1(abs(higher)), higher)
-        return as_like(self.median, scores) + away.clip(-LARGEST, LARGEST)
+            above_median = as_like(self.unit, scores) * xp.copysign(xp.expm1(abs(combined)), combined)
+        return as_like(self.median, scores) + above_median.clip(-LARGEST, LARGEST)
 
     def measured(self, scores: Array) -> Array:
         """Scores (V, n) as distances from their medians, in their units."""
@@ -257,13 +253,13 @@ def _compressed(x: Array) -> Array:
 def _unit(scores: np.ndarray, median: float, high: float) -> float:
     """The distance from the median of scores (n,) to a high quantile.
 
-    If that is 0, as when most rows have duplicates, it is the quantile of the scores above the median; without such
-    scores it is 1.
+    If that is 0, as when most rows have duplicates, it is the quantile of the scores above the median, or 1 if no score
+    lies above it.
     """
-    least = max(FLAT * abs(median), np.finfo(float).tiny)
+    min_unit = max(MIN_UNIT * abs(median), np.finfo(float).tiny)
     unit = float(np.quantile(scores, high)) - median
-    if unit <= least:
-        above = scores[scores > median + least]
+    if unit <= min_unit:
+        above = scores[scores > median + min_unit]
         unit = float(np.quantile(above, high)) - median if len(above) else 1.0
     return unit
 
@@ -291,7 +287,7 @@ class Center(Scorer):
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         return {"center": space.center}
 
-    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+    def score(self, z: Array, ready: Ready, distance: Distance, located: Any = None) -> Array:
         return center_distances(z, ready["center"], distance)[0]
 
 
@@ -300,7 +296,7 @@ class Dissimilarity(Scorer):
     """The mean distance to all training rows.
 
     For squared distances that is the distance to the centre plus the spread of the training rows, in constant time. For
-    others, the embeddings of all training rows are kept.
+    other distances, the model stores the embeddings of all training rows.
     """
 
     name: ClassVar[str] = "dissimilarity"
@@ -311,10 +307,10 @@ class Dissimilarity(Scorer):
             return {"center": space.center, "spread": spread.astype(space.center.dtype)}
         return {"references": space.embed(space.train)}
 
-    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+    def score(self, z: Array, ready: Ready, distance: Distance, located: Any = None) -> Array:
         if "spread" in ready:
             return center_distances(z, ready["center"], distance)[0] + ready["spread"]
-        if z.ndim > 3:  # block by block, to save memory
+        if z.ndim > 3:  # one block at a time saves memory
             return namespace(z).stack([self.score(block, ready, distance) for block in z])
         total, references = 0.0, ready["references"]
         for start in range(0, references.shape[1], REFERENCES_AT_ONCE):
@@ -335,11 +331,11 @@ class KNN(Scorer):
         check_whole("references", self.references)
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
-        size = min(self.references, *(len(kept) for kept in space.kept))
-        chosen = [np.sort(space.random.choice(kept, size, replace=False)) for kept in space.kept]
-        return {"references": space.embed(chosen)}
+        size = min(self.references, *(len(rows) for rows in space.kept))
+        sample = [np.sort(space.random.choice(rows, size, replace=False)) for rows in space.kept]
+        return {"references": space.embed(sample)}
 
-    def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
+    def score(self, z: Array, ready: Ready, distance: Distance, located: Any = None) -> Array:
         if z.ndim > 3:
             return namespace(z).stack([self.score(block, ready, distance) for block in z])
         return mean_of_nearest(cross_distances(z, ready["references"], distance), self.k)

@@ -15,50 +15,50 @@ from addml.distances import Distance
 from addml.parameters import check_flag, check_number, check_whole
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
 from addml.scoring.scorer import HIGH, MetricSpace, ViewScale
-from addml.scoring.views import ROUNDING, Views, least, mean_of
+from addml.scoring.views import ROUNDING, Views, finite_mean, k_smallest
 
 WINDOW_VIEWS = ("neighbours", "residual", "linear", "step")
 ONE_CHANNEL = ("neighbours", "residual", "shapes", "step")  # without `linear`: components leave mostly noise
 NEIGHBOURS = {"neighbours": 3, "shapes": 3, "step": 5}  # nearest references averaged by a view
-NUMBERS = 2**19  # in all references: each step of a stream is compared with all of them
-EXPLAINED = 0.99  # of the variance of windows: what the principal components explain
-COMPONENTS_A_WINDOW = 2 / 3  # per window without shared steps: more would overfit
+MAX_VALUES = 2**19  # in all references: each step of a stream is compared with all of them
+EXPLAINED = 0.99  # share of the variance of windows that the principal components explain
+COMPONENTS_PER_WINDOW = 2 / 3  # per window without shared steps: more would overfit
 WINDOWS, LARGEST_MATRIX = 8000, 1024  # windows to fit components to; eigenvectors take 0.1 s
 
 
 class LinearMetric(NamedTuple):
     """The metric that shrinks differences along the principal components of windows, where windows vary most.
 
-    It is Mahalanobis with Sigma + e I, where Sigma is the covariance of windows and e its mean eigenvalue: halfway
-    between Euclidean and full Mahalanobis.
+    It is the Mahalanobis distance with Sigma + e I, where Sigma is the covariance of windows and e its mean eigenvalue:
+    halfway between the Euclidean and the full Mahalanobis distance.
     """
 
     mean: Array  # (d,)
     components: Array  # (k, d)
-    shrink: Array  # (k,) the share taken off a difference along a component
+    shrink: Array  # (k,) the share by which a difference along a component shrinks
 
     @classmethod
     def fit(cls, windows: np.ndarray, most: int) -> LinearMetric:
         """Fit at most `most` components to windows (n, d)."""
         mean = windows.mean(axis=0, dtype=np.float64)
-        away = windows - mean
-        n, d = away.shape
-        variance, vectors = np.linalg.eigh((away.T @ away if d <= n else away @ away.T) / n)
+        centred = windows - mean
+        n, d = centred.shape
+        variance, vectors = np.linalg.eigh((centred.T @ centred if d <= n else centred @ centred.T) / n)
         variance, vectors = np.maximum(variance[::-1], 0), vectors.T[::-1]
         count = min(most, 1 + int(np.searchsorted(np.cumsum(variance), EXPLAINED * variance.sum())))
-        components = vectors[:count] if d <= n else vectors[:count] @ away
+        components = vectors[:count] if d <= n else vectors[:count] @ centred
         components /= np.maximum(np.sqrt(dots(components, components))[:, None], np.finfo(float).tiny)
         shrink = 1 - 1 / np.sqrt(1 + variance[:count] / max(variance.sum() / d, np.finfo(float).tiny))
         return cls(*(part.astype(np.float32) for part in (mean, components, shrink)))
 
     def mapped(self, x: Array, *, singly: bool) -> tuple[Array, Array]:
-        """Windows (b, d) in the space where the metric is Euclidean, and the norms (b,) of what components leave."""
-        away, xp = x - self.mean, namespace(x)
-        along = _product(away, self.components.T, singly)
-        squares = dots(away, away)
-        left = squares - dots(along, along)
-        left = xp.sqrt(xp.where(left > ROUNDING * squares, left, 0 * left))
-        return away - _product(along * self.shrink, self.components, singly), left
+        """Windows (b, d) in the space where the metric is Euclidean, and the norms (b,) of their PCA residuals."""
+        centred, xp = x - self.mean, namespace(x)
+        coordinates = _product(centred, self.components.T, singly)
+        squares = dots(centred, centred)
+        residual = squares - dots(coordinates, coordinates)
+        residual = xp.sqrt(xp.where(residual > ROUNDING * squares, residual, 0 * residual))
+        return centred - _product(coordinates * self.shrink, self.components, singly), residual
 
 
 KERNELS, STRIDES, WIDTH = (7, 5, 3), (2, 2, 1), 32  # of the convolutions; the width is also that of the space
@@ -230,19 +230,19 @@ class WindowViews(Views):
 
     def fit(self, space: MetricSpace) -> dict[str, np.ndarray]:
         """Take evenly spaced references, half as many for streams."""
-        some, width = np.unique(np.concatenate(space.train)), len(space.column_weight)
-        most = min(self.references, NUMBERS // width) // (2 if self.singly else 1)
-        rows = space.prepared(evenly_spaced(some, max(8, most)))
-        learned = evenly_spaced(some, WINDOWS if width <= LARGEST_MATRIX else LARGEST_MATRIX)
-        apart = int((np.ptp(some) + 1) * space.column_weight.sum() / width)  # windows without shared steps
-        metric = LinearMetric.fit(space.prepared(learned), max(1, int(apart * COMPONENTS_A_WINDOW)))
+        windows, width = np.unique(np.concatenate(space.train)), len(space.column_weight)
+        most = min(self.references, MAX_VALUES // width) // (2 if self.singly else 1)
+        rows = space.prepared(evenly_spaced(windows, max(8, most)))
+        sample = evenly_spaced(windows, WINDOWS if width <= LARGEST_MATRIX else LARGEST_MATRIX)
+        disjoint = int((np.ptp(windows) + 1) * space.column_weight.sum() / width)  # windows without shared steps
+        metric = LinearMetric.fit(space.prepared(sample), max(1, int(disjoint * COMPONENTS_PER_WINDOW)))
         arrays = {"rows": rows, "column_weight": space.column_weight, **metric._asdict()}
         if "shapes" not in self.views:
             return arrays
-        kept = np.unique(np.concatenate(space.kept))  # by distillation
+        normal = np.unique(np.concatenate(space.kept))  # by distillation
 
         def draw(count: int) -> np.ndarray:
-            return space.prepared(np.sort(space.random.choice(kept, count)))
+            return space.prepared(np.sort(space.random.choice(normal, count)))
 
         return arrays | {"shapes": ShapeMetric.fit(draw, space.random).weights}
 
@@ -266,15 +266,15 @@ class WindowViews(Views):
         distances, beyond = ready["columns"].distances(x)
         if len(matches[0]):
             distances[matches] = np.inf
-        step = mean_of(least(distances, count(distances, "step"))) + beyond
+        step = finite_mean(k_smallest(distances, n_neighbours(distances, "step"))) + beyond
         missing, padded = self.at_once - len(x), x
         if missing > 0 and isinstance(x, np.ndarray) and not self.singly:
             padded = np.pad(x, ((0, missing), (0, 0)))  # products of one shape give a row the same bits
-        mapped, left = ready["metric"].mapped(padded, singly=self.singly)
-        near, alike = self._nearest(mapped, len(x), ready["neighbours"], matches), None
+        mapped, norms = ready["metric"].mapped(padded, singly=self.singly)
+        neighbours, shapes = self._nearest(mapped, len(x), ready["neighbours"], matches), None
         if ready["shapes"] is not None:
-            alike = self._nearest(ready["shapes"].embed(padded), len(x), ready["alike"], matches)
-        return WindowDistances(matches, near, left[: len(x)], alike, distances, step)
+            shapes = self._nearest(ready["shapes"].embed(padded), len(x), ready["alike"], matches)
+        return WindowDistances(matches, neighbours, norms[: len(x)], shapes, distances, step)
 
     def score(self, z: Array, ready: dict[str, Any], distance: Distance, located: Any = None) -> Array:
         rows = len(located.step)
@@ -284,13 +284,13 @@ class WindowViews(Views):
 
     def _nearest(self, x: Array, rows: int, references: Nearest, matches: SelfMatches) -> Array:
         """The mean distance of the first `rows` of x (b, d), in a metric's space, to their nearest references."""
-        apart = references.squares(x, singly=self.singly)[:rows]
+        squares = references.squares(x, singly=self.singly)[:rows]
         if len(matches[0]):
-            apart[matches] = np.inf
-        own = x[:rows] - references.origin
-        squares, xp = dots(own, own)[:, None], namespace(x)
-        squared = least(apart, count(apart, "neighbours")) + squares
-        return mean_of(xp.sqrt(xp.where(squared > ROUNDING * squares, squared, 0 * squares)))
+            squares[matches] = np.inf
+        centred = x[:rows] - references.origin
+        lengths, xp = dots(centred, centred)[:, None], namespace(x)
+        squares = k_smallest(squares, n_neighbours(squares, "neighbours")) + lengths
+        return finite_mean(xp.sqrt(xp.where(squares > ROUNDING * lengths, squares, 0 * lengths)))
 
 
 @dataclass(frozen=True)
@@ -318,6 +318,6 @@ def _product(x: Array, matrix: Array, singly: bool) -> Array:
     return (x[:, None] @ matrix)[:, 0] if singly else row_product(x, matrix)
 
 
-def count(distances: Array, view: str) -> int:
-    """The number of neighbours among distances (b, R): at most all but one."""
+def n_neighbours(distances: Array, view: str) -> int:
+    """The number of neighbours that a view averages among distances (b, R): at most all but one."""
     return min(NEIGHBOURS[view], max(1, int(distances.shape[1]) - 1))
