@@ -293,6 +293,7 @@ def test_the_score_is_the_strangest_view_compressed():
         ({"references": True}, "whole number"),
         ({"at_once": 0}, "at_once=0 must be a whole number of at least 1"),
         ({"at_once": 257}, "at most 256"),
+        ({"at_once": 100}, "at_once=100 must divide 256"),
         ({"views": ()}, "must be some of columns, space, distilled, tails, each once"),
         ({"views": ("columns", "columns")}, "each once"),
         ({"views": ("columns", "rows")}, "must be some of columns"),

@@ -104,14 +104,15 @@ class _Faults:
         """The column of groups that explains most of a number's variance, and its levels."""
         best, result = MIN_EXPLAINED, None
         for name in [name for name in self.table.column_names if name not in self.numbers][:MAX_COLUMNS]:
-            texts = np.array(self.table[name].to_pylist(), str)
+            column = self.table[name]
+            texts, present = np.array(column.to_pylist(), str), column.drop_null().unique().to_pylist()
             levels, codes, counts = np.unique(texts, return_inverse=True, return_counts=True)
-            if 1 < len(levels) <= MAX_LEVELS and counts.min() > 1:
+            if 1 < len(present) <= len(levels) <= MAX_LEVELS and counts.min() > 1:
                 for ranks in map(_ranks, self.numbers.values()):
                     means = np.bincount(codes, ranks) / counts
                     explained = means[codes].var() / ranks.var()
                     if explained > best:
-                        best, result = explained, (name, self.table[name].drop_null().unique().to_pylist())
+                        best, result = explained, (name, present)
         return result
 
     def cluster(self, count: int) -> pa.Table | None:

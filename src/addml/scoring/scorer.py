@@ -122,6 +122,13 @@ LEAST_IMAGES = 8
 STACK = {"cpu": 32, "accelerator": 1}  # blocks per call: with few calls, threads seldom wait for each other
 
 
+def check_at_once(at_once: Any) -> None:
+    """Raise ValueError unless blocks of rows can be scored in parts of this size."""
+    check_whole("at_once", at_once, most=BLOCK["cpu"])
+    if BLOCK["cpu"] % at_once:
+        raise ValueError(f"at_once={at_once!r} must divide {BLOCK['cpu']}, such as 64 or 128")
+
+
 def block_of_images(size: int, device: str) -> int:
     """The number of images in a block, for images of `size` numbers."""
     kind = "cpu" if device == "cpu" else "accelerator"

@@ -22,7 +22,7 @@ from addml.arrays import (
 from addml.distances import Distance, count_of, normalised
 from addml.parameters import check_whole
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
-from addml.scoring.scorer import MetricSpace, Ready, Scorer, ViewScale
+from addml.scoring.scorer import MetricSpace, Ready, Scorer, ViewScale, check_at_once
 
 VIEWS = ("columns", "space", "distilled", "tails")
 WHOLE = ("space", "distilled")  # for images and windows: a single pixel or step means little (docs/images.md)
@@ -101,7 +101,7 @@ class Views(Scorer):
     ----------
     references : the number of training rows to store, at least 8.
     views : any of "columns", "space", "distilled" and "tails".
-    at_once : rows that are scored together, at most 256.
+    at_once : rows that are scored together, 256 or a divisor of it.
     """
 
     references: int = 1024
@@ -114,7 +114,7 @@ class Views(Scorer):
 
     def check(self) -> None:
         check_whole("references", self.references, least=8)
-        check_whole("at_once", self.at_once, most=256)
+        check_at_once(self.at_once)
         views = self.views if isinstance(self.views, (tuple, list)) else ()
         if not views or len(set(views)) < len(views) or not set(views) <= set(VIEWS):
             raise ValueError(f"views={self.views!r} must be some of {', '.join(VIEWS)}, each once")

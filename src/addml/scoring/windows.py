@@ -14,7 +14,7 @@ from addml.arrays import Array, column_sums, dots, evenly_spaced, namespace, row
 from addml.distances import Distance
 from addml.parameters import check_flag, check_number, check_whole
 from addml.scoring.references import ColumnReferences, SelfMatches, reference_keys, self_matches
-from addml.scoring.scorer import HIGH, MetricSpace, ViewScale
+from addml.scoring.scorer import HIGH, MetricSpace, ViewScale, check_at_once
 from addml.scoring.views import ROUNDING, Views, finite_mean, k_smallest
 
 WINDOW_VIEWS = ("neighbours", "residual", "linear", "step")
@@ -212,7 +212,7 @@ class WindowViews(Views):
 
     def check(self) -> None:
         check_whole("references", self.references, least=8)
-        check_whole("at_once", self.at_once, most=256)
+        check_at_once(self.at_once)
         check_number("step_quantile", self.step_quantile, 0.5, 1, with_low=False, with_high=False)
         check_flag("singly", self.singly)
         check_whole("smoothing", self.smoothing)
