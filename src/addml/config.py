@@ -32,8 +32,8 @@ AUTO_ENCODERS: dict[str, type[Encoder]] = {TABLE: MLP, IMAGE: Conv, SERIES: Auto
 SCALINGS = (AUTO, "robust", "standard")
 SERIES_REFERENCES, STEPS_AT_ONCE = 256, 8  # of the default scorer; small, so that a stream scores a step quickly
 TOLERANT = 4000  # training windows; with fewer, rare shapes look like noise that a network has memorised
-SMOOTHING = 5  # steps: windows of several channels are short, and one odd step is mostly noise
-RARE_VALUE = 0.999  # quantile of a single channel beyond which a value is strange in any window
+SMOOTHING = 5  # steps: windows of several channels are short, and a single high score is mostly noise
+RARE_VALUE = 0.999  # quantile of a single channel beyond which a value is anomalous in any window
 KINDS: dict[str, dict[str, type[Any]]] = {
     "encoder": ENCODERS,
     "loss": CLOSENESS,
@@ -151,18 +151,18 @@ class Config:
         return getattr(self.encoder, "kind", None) == IMAGE
 
     def check_preparation(self, vectorizer: Vectorizer) -> None:
-        """Refuse a refit with other settings of preparation than those of the fit."""
+        """Refuse a refit whose settings prepare rows differently than the fit did."""
         row_shape, window = vectorizer.row_shape, self.window
         same_window = (window is not None) == (vectorizer.kind == SERIES)
         if window is not None and row_shape is not None:
             same_window &= window.length in (AUTO, row_shape.shape[0]) and window.causal == row_shape.causal
-        same = {
+        is_unchanged = {
             "scaling": self.robust == vectorizer.features.is_robust,
             "one_sided": np.array_equal(vectorizer.sides(self.one_sided), vectorizer.features.sides),
             "window": same_window,
             "by": self.by == (() if vectorizer.groups is None else vectorizer.groups.by),
         }
-        changed = [f"{name}={getattr(self, name)!r}" for name, is_same in same.items() if not is_same]
+        changed = [f"{name}={getattr(self, name)!r}" for name, unchanged in is_unchanged.items() if not unchanged]
         if changed:
             raise ValueError(f"refit cannot prepare rows with {', '.join(changed)}: set it back, or use fit")
 
@@ -216,7 +216,7 @@ class Config:
         return network
 
     def check_encoder(self, encoder: Network, vectorizer: Vectorizer) -> None:
-        """Refuse a refit with other networks than those of the fit."""
+        """Refuse a refit whose settings ask for other networks than those of the fit."""
         new_encoder, fitted = self.encoder_for(vectorizer.kind), encoder.to_plain()
         if getattr(new_encoder, "name", encoder.name) != encoder.name:
             raise ValueError(f"refit continues with {fitted}, not encoder={new_encoder!r}: use fit")
@@ -293,7 +293,7 @@ def with_usual_parts(changes: dict[str, Any], settings: dict[str, Any]) -> dict[
 
 
 def usual_part(name: str, value: Any) -> Any:
-    """The part that a string or the length of a window stands for; other values are returned as they are."""
+    """The part that a string or a window length stands for; other values are returned unchanged."""
     if name == "window" and (isinstance(value, Integral) or value == AUTO):
         return Window(value)
     return KINDS[name][value]() if isinstance(value, str) and value in KINDS.get(name, {}) else value

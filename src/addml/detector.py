@@ -35,8 +35,6 @@ from addml.progress import on_standard_error
 from addml.stream import Stream, Streams
 from addml.text import TABLE
 
-PAPER: dict[str, Any] = {"scorer": "center", "scaling": "standard", "members": 1, "epochs": 50, "learning_rate": 1e-3}
-
 
 class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, BaseEstimator):
     """Unsupervised anomaly detection by deep metric learning.
@@ -131,7 +129,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     @classmethod
     def paper(cls, **changes: Any) -> ADDML:
         """The paper's detector. Use `normal_ratio=1` if all training rows are normal (one-class data)."""
-        return cls(**{"encoder": MLP(metric_dim=64), "normal_ratio": 2 / 3, **PAPER, **changes})
+        paper = {"encoder": MLP(metric_dim=64), "scorer": "center", "normal_ratio": 2 / 3, "scaling": "standard"}
+        return cls(**{**paper, "members": 1, "epochs": 50, "learning_rate": 1e-3, **changes})
 
     @classmethod
     def fast(cls, **changes: Any) -> ADDML:
@@ -233,7 +232,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         return rows
 
     def anomaly_score(self, X: Any) -> Any:
-        """The anomaly score of each row of X; higher is stranger. A row's score does not depend on the other rows."""
+        """The anomaly score of each row of X; higher is more anomalous. It does not depend on the other rows."""
         if is_on_disk(X) and self._fitted.kind == TABLE:
             return np.concatenate([scores for _, scores in disk_fit.scored(self.model_, X, self._read, *self._engine)])
         rows = self._read(X)
@@ -312,25 +311,25 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """q and 1 - q, (n, 2): q estimates the share of ordinary rows among rows at least this unusual."""
+        """q and 1 - q, (n, 2): q estimates the share of ordinary rows among the rows that are at least this unusual."""
         anomalous = self._fitted.training.probability(to_numpy(self.anomaly_score(X)))
         return np.column_stack([1 - anomalous, anomalous])
 
     def p_values(self, X: Any) -> np.ndarray:
-        """Conformal p-values of new rows: at most a share p of those like the training rows has p-values up to p."""
+        """Conformal p-values of new rows: at most a share p of rows like the training rows has p-values up to p."""
         return self._fitted.training.p_values(to_numpy(self.anomaly_score(X)))
 
     def explain(self, X: Any, rows: Any = None) -> Any:
         """The contributions of columns to scores, `(n, n_features_in_)`; positive ones make a row more anomalous.
 
-        A row's contributions add up to its score in the view that finds it strangest; with the scorers center,
-        dissimilarity and knn, to the score minus that of `baseline_`. An image has a map (height, width) instead. The
-        columns of a series are its channels, and a step is explained by the window that ends there. `rows` selects the
-        rows to explain: row numbers, a mask or a slice.
+        A row's contributions add up to its score in its most anomalous view; with the scorers center, dissimilarity and
+        knn, to the score minus that of `baseline_`. An image has a map (height, width) instead. The columns of a series
+        are its channels, and the window that ends with a step explains it. `rows` selects the rows to explain: row
+        numbers, a mask or a slice.
         """
         data = self._read(X)
         row_ids = of_rows(np.arange(len(data)), data)
-        selected = row_ids[parameters.places("rows", rows, len(row_ids))]
+        selected = row_ids[parameters.selected_rows("rows", rows, len(row_ids))]
         result = contributions = contributions_of(self.model_, data, selected, *self._engine)
         if self.model_.columns is not None:  # columns that were left out contribute nothing
             result = np.zeros((len(contributions), self.n_features_in_))

@@ -37,7 +37,7 @@ from addml.model import Examples, Model
 from addml.scoring.guidance import Guided, calibrated, drop_doubtful_labels, with_label_weight
 from addml.scoring.scorer import MetricSpace, ViewScale
 from addml.scoring.views import Views
-from addml.text import TABLE
+from addml.text import TABLE, counted
 
 GROUP_REFERENCES = 16384  # of all groups together, in addition to those of the whole table
 GUIDING_ROWS = 20_000  # evenly spaced training rows that calibrate the weight of labelled anomalies
@@ -68,7 +68,7 @@ class Job:
     training: Rows
     labels: np.ndarray | None  # 0 normal, 1 anomaly, -1 unknown
     randoms: list[np.random.Generator]
-    disk: Any = None  # addml.disk_fit.OnDisk, if the rows do not fit into memory
+    disk: disk_fit.OnDisk | None = None  # if the rows do not fit into memory
     members: list[Member] = field(default_factory=list)
 
 
@@ -149,7 +149,7 @@ def _prepare(request: Fit, device: str, storage: Storage, checkpoint: Checkpoint
     else:
         vectorizer, rows = request.start.vectorizer, request.start.vectorizer.read(X)
     if len(rows) < 2:
-        raise ValueError(f"X has {len(rows)} row, which is too few to learn from: give at least two")
+        raise ValueError(f"X has {counted(len(rows), 'row')}, which is too few to learn from: give at least two")
     if config.frozen and request.labels is not None:
         raise ValueError("encoder='pretrained' cannot learn from labels; leave them out, or use encoder='conv'")
     steps = of_rows(np.arange(len(rows)), rows)

@@ -214,7 +214,7 @@ class Model:
     def incomplete(self, rows: Rows | np.ndarray) -> np.ndarray | None:
         """With causal windows, which steps (n,) end an incomplete window.
 
-        Copies of its first step fill such a window. It is flat, and embeddings would find that strange.
+        Copies of its first step fill such a window. It is flat, so scores from embeddings would be too high.
         """
         if self.looks_ahead or not isinstance(rows, WindowRows):
             return None
@@ -234,8 +234,8 @@ class Model:
     def member_scores(self, rows: Rows | np.ndarray, device: str, threads: int, *, learned: bool = False) -> np.ndarray:
         """The scores of each member, (E, n), or of each view of the scorer.
 
-        A score from embeddings of a window counts for all its steps, unless windows are causal; one from plain columns
-        counts for the last step only.
+        A score from the embedding of a window counts for all its steps, unless windows are causal. A score from plain
+        columns counts for the last step only.
         """
         rows, members = as_rows(rows), len(self.encoder.weights)
         result = np.empty((self.scorer.count(members), len(rows)))
@@ -266,7 +266,7 @@ class Model:
         return Overlaps.of(blocks, keys, rows.windows.first, rows.windows.window)
 
     def maps(self, rows: Rows | np.ndarray, threads: int) -> np.ndarray:
-        """How strange each patch of an image is, (n, height, width) in patches of the network."""
+        """The anomaly maps of images: the score of each patch of the network, (n, height, width)."""
         network: Any = self.encoder  # a PretrainedNetwork
         rows, ready, scorer = as_rows(rows), self.scorer_ready("cpu"), self.scorer
         assert isinstance(scorer, PatchMemory)

@@ -107,12 +107,13 @@ def _arrays_of(model: Model) -> dict[str, np.ndarray]:
 
 
 def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: Any) -> Model:
-    scorer, scores, plain = scorer_from_plain(document["scorer"]), arrays["training_scores"], document["vectorizer"]
+    scorer, scores = scorer_from_plain(document["scorer"]), arrays["training_scores"]
     check_one_of("distance", document["distance"], DISTANCES)
     (rows,) = scores.shape
-    photographs = document["encoder"]["name"] == "pretrained"
+    plain, photographs = document["vectorizer"], document["encoder"]["name"] == "pretrained"
     vectorizer = vectorizer_from_json(plain, Features(**_arrays_in("features", arrays)), photographs=photographs)
-    if (groups := (plain["columns"] or {}).get("groups") or plain.get("entities")) is not None:
+    groups = (plain["columns"] or {}).get("groups") or plain.get("entities")
+    if groups is not None:
         vectorizer = vectorizer.with_groups(Groups.from_json(groups, _arrays_in("groups", arrays)))
     return Model(
         vectorizer=vectorizer,
@@ -162,7 +163,7 @@ def _score_trial_rows(model: Model) -> None:
     examples, references = model.examples.features, model.scorer_arrays.get("rows", empty)
     rows = np.concatenate([empty, model.baseline[None], examples[-TRIAL_ROWS:], references[-TRIAL_ROWS:]])
     rows = rows[: model.block("cpu")]  # a single photograph, because a large one takes seconds
-    if groups is not None and groups.own.any():  # one array holds the references of all groups; it would lack the last
+    if groups is not None and groups.own.any():  # of all groups' references, a short array would lack the last
         codes = np.append(np.full(len(rows), -1), np.flatnonzero(groups.own)[-1])
         rows = np.concatenate([rows, groups.own_rows[-1:]])
     with np.errstate(all="ignore"):
@@ -171,7 +172,8 @@ def _score_trial_rows(model: Model) -> None:
 
 def _check(model: Model, arrays: dict[str, np.ndarray]) -> None:
     """Check what trial rows may miss: the names of arrays, and that divisors are positive. A column weight may be 0."""
-    if unexpected := sorted(set(arrays) - set(_arrays_of(model))):
+    unexpected = sorted(set(arrays) - set(_arrays_of(model)))
+    if unexpected:
         raise ValueError(f"the arrays {unexpected} are unexpected")
     features, weight = model.features, model.scorer_arrays.get("column_weight", np.ones(1))
     divisors = [features.scale, features.bent_scale, weight[weight != 0]]

@@ -62,7 +62,8 @@ def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
         outputs["map"] = (FLOAT, ["rows", *shape[1:]])
         score = _photo_score(g, "X", model)
     else:
-        for obstacle in _obstacles(model):
+        obstacle = next(_obstacles(model), None)
+        if obstacle is not None:
             raise ValueError(f"ONNX export supports numeric tables and photographs; this detector {obstacle}")
         X = (DOUBLE, ["rows", len(model.features.median)])
         score = _table_score(g, "X", model)

@@ -172,7 +172,7 @@ def read_labels(labels: Any, rows: int) -> np.ndarray | None:
     return array
 
 
-def places(name: str, value: Any, rows: int) -> np.ndarray:
+def selected_rows(name: str, value: Any, rows: int) -> np.ndarray:
     """Row numbers from a list of numbers, a mask or a slice; None means all rows."""
     index = slice(None) if value is None else list(value) if isinstance(value, tuple) else value
     try:

@@ -89,9 +89,8 @@ class Stream:
             step = _by_name(step, self.names)
         values = _numbers(step, "step").reshape(-1)
         if len(values) != self.channels:
-            raise ValueError(
-                f"the step has {counted(len(values), 'channel')}, but the detector was fitted to {self.channels}"
-            )
+            given = counted(len(values), "channel")
+            raise ValueError(f"the step has {given}, but the detector was fitted to {self.channels}; give all of these")
         groups, code = self.model.vectorizer.groups, self._group
         if groups is not None and code is not None:
             values = values * groups.ratio[code[0]] + groups.shift[code[0]]

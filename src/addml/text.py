@@ -33,13 +33,13 @@ def counted(count: int, singular: str, plural: str | None = None) -> str:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """' Did you mean ...?' with the known names closest to `name`; empty if none is close."""
-    some = [*islice(known, 1000)]  # a client may send a million
-    matches = difflib.get_close_matches(name[:100], some, n=3, cutoff=0.6)
+    candidates = [*islice(known, 1000)]  # a client may send a million
+    matches = difflib.get_close_matches(name[:100], candidates, n=3, cutoff=0.6)
     return f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
 
 
 def json_value(value: Any) -> Any:
-    """The value as JSON can hold it: null for numbers that are not finite, text for unknown types."""
+    """The value as JSON: null for numbers that are not finite, text for unknown types."""
     if isinstance(value, Mapping):
         return {str(key): json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
