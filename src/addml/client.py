@@ -66,7 +66,8 @@ class Client:
 
         Each result has `score`, `is_anomaly`, `p_value`, `probability` and, for anomalies or for `all`, `reasons`.
         """
-        path, results = f"{API}/models/{quote(model, safe='')}/score", list[dict[str, Any]]()
+        path = f"{API}/models/{quote(model, safe='')}/score"
+        results: list[dict[str, Any]] = []
         for batch in _batches(rows):
             body = f'{{"rows": [{", ".join(batch)}], "reasons": {json.dumps(reasons)}, "all": {json.dumps(all)}}}'
             results += self._json("POST", path, body.encode())["results"]
@@ -130,7 +131,7 @@ class Client:
 
     @contextmanager
     def _answer(self, method: str, path: str, body: Any = None) -> Iterator[HTTPResponse]:
-        """The answer. Retries while the server is busy; keeps the connection if the answer is read to its end."""
+        """The answer to a request. Retries while the server is busy; keeps the connection if all of it is read."""
         end = time.monotonic() + self._timeout
         try:
             while True:
@@ -171,7 +172,7 @@ class Client:
 
 
 def _error(answer: HTTPResponse, url: str) -> ServerError:
-    """The server's own message if there is one."""
+    """An error with the server's own message if there is one."""
     if answer.status < 400:
         where = answer.headers.get("location", "another address")
         return ServerError(f"{url} redirects to {where}; the token is not sent there", answer.status)
@@ -240,7 +241,8 @@ def _batches(rows: Any) -> Iterator[list[str]]:
             kind = type(rows).__name__
             raise TypeError(f"rows has type {kind}; give a data frame, or a list with a dict per row") from None
     nulls: dict[str, Any] = {str(name): None for row in rows for name in row}
-    batch, size = list[str](), 0
+    batch: list[str] = []
+    size = 0
     for number, row in enumerate(rows, start=1):
         text = json.dumps(nulls | {str(name): _plain(row[name], name, number) for name in row}, default=str)
         if batch and (len(batch) == ROWS_AT_ONCE or size + len(text) > BYTES_AT_ONCE):

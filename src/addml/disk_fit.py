@@ -75,7 +75,8 @@ class OnDisk:
             for_train, for_validation = self.config.split(part, random)
             train[in_train : in_train + len(for_train)] = for_train
             validation[in_validation : in_validation + len(for_validation)] = for_validation
-            in_train, in_validation = in_train + len(for_train), in_validation + len(for_validation)
+            in_train += len(for_train)
+            in_validation += len(for_validation)
         return Member(train, validation, random, self.config.normal_ratio)
 
     def announce_training(self, epoch: int) -> None:
@@ -92,7 +93,8 @@ class OnDisk:
         ids = padded([member.train for member in members], weights)
         center = learner.center(self.rows, ids, [len(member.train) for member in members])
         sample = MemoryRows(on_device(self.sample.slice(0, len(self.sample)), self.device))
-        row_ids, in_sample = self.census.places - self.source.start, list[Member]()
+        row_ids = self.census.places - self.source.start
+        in_sample = []
         for member in members:
             index = np.searchsorted(member.validation, row_ids).clip(0, len(member.validation) - 1)
             held_out = self.group.sum((member.validation[index] == row_ids).astype(np.int64)) > 0

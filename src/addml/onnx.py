@@ -53,7 +53,8 @@ def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
     Outputs: score, is_anomaly, p_value and probability (n,), for images also map (n, height, width).
     """
     check_is_fitted(detector, "threshold_")
-    g, model, training = Graph(), detector.model_, detector.training_
+    model, training = detector.model_, detector.training_
+    g = Graph()
     outputs: dict[str, TensorType] = {name: (DOUBLE, ["rows"]) for name in ("score", "p_value", "probability")}
     outputs["is_anomaly"] = (BOOL, ["rows"])
     if isinstance(model.scorer, PatchMemory):
@@ -161,8 +162,8 @@ def _combined(g: Graph, scores: str, scale: EnsembleScale | ViewScale) -> str:
     """Combine member or view scores (E, n) to scores (n,), float64."""
     scores = g.Cast(scores, to=DOUBLE)
     if isinstance(scale, ViewScale):
-        strangest = g.ReduceMax(g.Div(g.Sub(scores, scale.median), scale.unit), FIRST, keepdims=0)
-        return g.Mul(g.Sign(strangest), g.Log(g.Add(g.Abs(strangest), np.float64(1))))
+        highest = g.ReduceMax(g.Div(g.Sub(scores, scale.median), scale.unit), FIRST, keepdims=0)
+        return g.Mul(g.Sign(highest), g.Log(g.Add(g.Abs(highest), np.float64(1))))
     if len(scale.floor) == 1:
         return g.Squeeze(scores, FIRST)
     logs = g.Div(g.Sub(g.Log(g.Max(scores, scale.floor)), scale.mean), scale.deviation)
@@ -327,9 +328,9 @@ def _photo_score(g: Graph, images: str, model: Model) -> str:
 
     fine, coarse = (_patch_map(g, name, level, ready) for level, name in enumerate(LEVELS))
     patch_map = g.Div(g.Add(fine, resized(coarse, network.levels[0][1:])), np.float32(2))
-    strangest = g.TopK(g.Flatten(patch_map), np.array([top_count(network.levels[0])]), unused=1)
+    top = g.TopK(g.Flatten(patch_map), np.array([top_count(network.levels[0])]), unused=1)
     g.Squeeze(resized(patch_map, shape[1:]), np.array([1]), output="map")
-    return g.Cast(g.ReduceMean(strangest, LAST, keepdims=0), to=DOUBLE)
+    return g.Cast(g.ReduceMean(top, LAST, keepdims=0), to=DOUBLE)
 
 
 def _patch_map(g: Graph, name: str, level: int, ready: dict[str, Any]) -> str:

@@ -124,11 +124,11 @@ class Stream:
     def _scored(self, z: np.ndarray) -> float:
         """The score of the window that ends now, from its embeddings (E, w)."""
         model = self.model
-        located = None
         self._z[:, 0] = z
+        located = None
         if model.scorer.on_columns:
-            begin = self._steps % self.window * self.channels
-            row = self._past.reshape(1, -1)[:, begin : begin + self.window * self.channels]
+            start = self._steps % self.window * self.channels
+            row = self._past.reshape(1, -1)[:, start : start + self.window * self.channels]
             located = model.scorer.locate(row, self._ready)
         scores = model.scorer.score(self._z, self._ready, model.distance, located)[:, 0].astype(np.float64)
         if self._steps < 2 * self.window - 1:  # the window still holds copies of the first step
@@ -137,20 +137,16 @@ class Stream:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Save the state of the stream as a folder of JSON and safetensors files, for `restore`."""
-        model_file.write(path, {"stream": self._origin}, self._state)
+        model_file.write(path, {"stream": _origin(self.model, self.entity, self._recent)}, self._state)
 
     def restore(self, path: str | os.PathLike[str]) -> Stream:
         """Continue a saved stream of the same model and entity, with the same bits."""
         state = self._state
-        _restore(path, self._origin, state)
+        _restore(path, _origin(self.model, self.entity, self._recent), state)
         if self._recent is not None:
             self._use(self._recent.model)
         self._last, self._steps = state["last"], int(state["steps"][0])
         return self
-
-    @property
-    def _origin(self) -> dict[str, Any]:
-        return _origin(self.model, self.entity) | ({} if self._recent is None else {"adapt": self._recent.steps})
 
     @property
     def _state(self) -> dict[str, np.ndarray]:
@@ -237,10 +233,10 @@ class Streams:
         return self
 
 
-def _origin(model: Model, entity: Any) -> dict[str, Any]:
-    """The model and the entity that a saved state belongs to."""
+def _origin(model: Model, entity: Any, recent: RecentSteps | None = None) -> dict[str, Any]:
+    """The model and the entity that a saved state belongs to, and the number of steps that it adapts to."""
     weights = hashlib.sha256(np.ascontiguousarray(model.encoder.weights).tobytes()).hexdigest()
-    return {"encoder": weights, "entity": entity}
+    return {"encoder": weights, "entity": entity} | ({} if recent is None else {"adapt": recent.steps})
 
 
 def _restore(path: str | os.PathLike[str], origin: dict[str, Any], state: dict[str, np.ndarray]) -> None:
