@@ -48,10 +48,7 @@ class RecentSteps:
             "median": trained.scale.median.copy(),
             "unit": trained.scale.unit.copy(),
         }
-
-    @property
-    def shift(self) -> np.ndarray:
-        return self.state["shift"]
+        self.shift = self.state["shift"]  # the same array
 
     def add(self, values: np.ndarray, flagged: bool) -> bool:
         """Add the values (channels,) of the next step, and return whether this renewed the model."""
