@@ -226,7 +226,7 @@ def test_nothing_is_left_behind(folder, tmp_path):
 
 
 def test_labels_need_memory(folder):
-    with pytest.raises(ValueError, match="labels cannot be learned from rows on disk; give memory > 1440000"):
+    with pytest.raises(ValueError, match="labels need rows in memory; give memory > 1440000"):
         quick().fit(folder, labels=np.zeros(ROWS), memory=SMALL)
 
 

@@ -670,8 +670,8 @@ FORGED = {
     "an unknown setting": (setting("command", "rm"), "command"),
     "a miner": (setting("loss", {"part": "InstanceCloseness", "miner": "os.system"}), "miner='os.system'"),
     "widths": (setting("encoder", {"part": "MLP", "hidden": 5}), "hidden=5 must be a tuple"),
-    "a class": (setting("encoder", {"part": "Popen"}), "has settings that are not a detector's"),
-    "another part": (setting("loss", {"part": "MLP"}), "has settings that are not a detector's"),
+    "a class": (setting("encoder", {"part": "Popen"}), "contains invalid settings"),
+    "another part": (setting("loss", {"part": "MLP"}), "contains invalid settings"),
 }
 HARMLESS = {
     "double weights": change("encoder.weights", lambda a: a.astype(float)),

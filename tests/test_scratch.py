@@ -39,7 +39,7 @@ def test_a_cut_off_of_numbers_on_disk_is_exact(tmp_path):
 
 
 def test_a_folder_that_takes_no_files_is_said(tmp_path):
-    with pytest.raises(arrays.ScratchError, match=r"none: cannot create a file there \(No such file.*--scratch"):
+    with pytest.raises(arrays.ScratchError, match=r"none: cannot create a file in it \(No such file.*--scratch"):
         arrays.mapped(tmp_path / "none", (100,), np.float64)
 
 

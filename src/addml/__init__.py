@@ -48,7 +48,7 @@ _MODULES = {
 def load(path: str | os.PathLike[str], *, device: str = "auto", encoder: Any = None) -> ADDML:
     """Load a detector that `save` wrote, ready to score on any device; nothing is unpickled.
 
-    Files hold no code: pass a custom encoder again, as it was passed to the constructor.
+    The files contain no code: pass a custom encoder again, in the same way as to the constructor.
     """
     from addml import model_file
     from addml.compute import resolve_device
@@ -57,7 +57,7 @@ def load(path: str | os.PathLike[str], *, device: str = "auto", encoder: Any = N
 
     resolve_device(device)
     if encoder is not None and not callable(encoder):
-        raise ValueError(f"encoder={encoder!r} is not a custom network; pass the one that was fitted, or omit it")
+        raise ValueError(f"encoder={encoder!r} is not a custom network; pass the one that was fitted, or leave it out")
     model = model_file.load(path, encoder)
     custom = {} if encoder is None else {"encoder": encoder}
     try:
@@ -65,20 +65,17 @@ def load(path: str | os.PathLike[str], *, device: str = "auto", encoder: Any = N
         Config.resolve(settings)
         return ADDML(**settings).with_model(model)
     except (KeyError, TypeError, ValueError) as error:
-        raise model_file.ModelFileError(f"{path}: has settings that are not a detector's ({error!r})") from None
+        raise model_file.ModelFileError(
+            f"{path}: contains invalid settings ({error!r}); save the model again"
+        ) from None
 
 
 def __getattr__(name: str) -> Any:
     """Import public names on first use, to keep `import addml` light."""
-    if name == "__version__":
-        return _version()
     if name in _MODULES:
         return getattr(importlib.import_module(_MODULES[name]), name)
-
-    raise AttributeError(f"module 'addml' has no attribute {name!r}")
-
-
-def _version() -> str:
+    if name != "__version__":
+        raise AttributeError(f"module 'addml' has no attribute {name!r}")
     from importlib.metadata import PackageNotFoundError, version
 
     try:

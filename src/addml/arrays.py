@@ -74,18 +74,18 @@ def contiguous(x: Array) -> Array:
 
 
 def row_product(x: Array, y: Array) -> Array:
-    """The product x @ y, in which the bits of a row do not depend on its place.
+    """The product x @ y, in which the bits of a row do not depend on its position.
 
-    On some processors OpenBLAS adds up float32 numbers in an order that depends on the row's place. There the product
-    is taken in float64 and rounded, which hides the order.
+    On some processors OpenBLAS adds up float32 numbers in an order that depends on the row's position. There the
+    product is computed in float64 and rounded, which hides the order.
     """
-    if not isinstance(x, np.ndarray) or x.dtype != np.float32 or _products_ignore_place():
+    if not isinstance(x, np.ndarray) or x.dtype != np.float32 or _products_ignore_position():
         return x @ y
     return np.matmul(x, y, dtype=np.float64).astype(np.float32)
 
 
 @lru_cache(maxsize=1)
-def _products_ignore_place() -> bool:
+def _products_ignore_position() -> bool:
     """Whether equal rows have equal float32 products on this machine."""
     random = np.random.default_rng(0)
     for inputs, outputs in ((8, 64), (33, 32), (161, 256)):
@@ -150,7 +150,7 @@ def present(counts: Sequence[int], size: int, like: Array) -> Array:
 
 
 def even_steps(rows: int, count: int) -> np.ndarray:
-    """The middles of `count` equal parts of `rows` places."""
+    """The row in the middle of each of `count` equal parts of the rows."""
     return np.floor((np.arange(count) + 0.5) * rows / count).astype(np.int64)
 
 
@@ -161,12 +161,12 @@ def evenly_spaced(ids: np.ndarray, most: int) -> np.ndarray:
 
 def evenly_spaced_with_ends(ids: np.ndarray, most: int) -> np.ndarray:
     """At most `most` of the ids, at even steps from the first to the last."""
-    places = np.linspace(0, len(ids) - 1, min(len(ids), most)).round().astype(np.int64)
-    return np.asarray(ids[places])
+    steps = np.linspace(0, len(ids) - 1, min(len(ids), most)).round().astype(np.int64)
+    return np.asarray(ids[steps])
 
 
 def evenly_spaced_by(values: np.ndarray, count: int) -> np.ndarray:
-    """The places of `count` values at even ranks, in a fixed random order."""
+    """The indices of `count` values at even ranks, in a fixed random order."""
     steps = np.random.default_rng(0).permutation(even_steps(len(values), min(count, len(values))))
     return np.asarray(np.argsort(values, kind="stable")[steps])
 
@@ -188,7 +188,7 @@ def mapped(folder: str | os.PathLike[str], shape: tuple[int, ...], dtype: Any) -
         file = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115
     except OSError as error:
         raise ScratchError(
-            f"{folder}: cannot create a file there ({error.strerror}); choose another folder (scratch=..., --scratch)"
+            f"{folder}: cannot create a file in it ({error.strerror}); choose another folder (scratch=..., --scratch)"
         ) from None
     with file:
         _reserve(file.fileno(), size, folder)
@@ -209,18 +209,18 @@ def _reserve(file: int, size: int, folder: str | os.PathLike[str]) -> None:
     except OSError as error:
         reason = f" ({error.strerror})" if error.strerror else ""
         raise ScratchError(
-            f"{folder}: prepared rows need {size / 1e9:,.2f} GB, but {free / 1e9:,.2f} GB are free{reason}; "
+            f"{folder}: prepared rows need {size / 1e9:,.2f} GB, but only {free / 1e9:,.2f} GB are free{reason}; "
             "free some space, or choose a folder on another disk (scratch=..., --scratch)"
         ) from None
 
 
 def room(shape: tuple[int, ...], dtype: Any, beside: np.ndarray) -> np.ndarray:
-    """An uninitialised array: in a file next to the file of `beside`, or in memory if `beside` is."""
+    """An uninitialised array: in a file next to the file of `beside`, or in memory if `beside` is in memory."""
     folder = folder_of(beside)
     return np.empty(shape, dtype) if folder is None else mapped(folder, shape, dtype)
 
 
 def folder_of(array: Any) -> Path | None:
     """The folder of an array's file; None for an array in memory."""
-    named = getattr(array, "filename", None) if isinstance(array, np.memmap) else None
-    return None if named is None else Path(named).parent
+    file = getattr(array, "filename", None) if isinstance(array, np.memmap) else None
+    return None if file is None else Path(file).parent

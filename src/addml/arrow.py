@@ -50,7 +50,7 @@ def plain(column: pa.Array) -> pa.Array:
 
 
 def plain_chunks(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """As `plain`, for every chunk."""
+    """The same as `plain`, for each chunk."""
     kind = plain(pa.nulls(0, column.type)).type
     return pa.chunked_array([plain(chunk) for chunk in column.chunks], kind)
 
@@ -88,8 +88,8 @@ def as_days(column: pa.Array, zone: str | None) -> np.ndarray:
 
 def taken(column: pa.DictionaryArray, values: np.ndarray, gap: Any) -> np.ndarray:
     """Look up each row's entry in `values`, which has one for each dictionary value; `gap` for null."""
-    found = np.append(values, np.asarray([gap], values.dtype))
-    return np.asarray(found[np.asarray(column.indices.cast(pa.int64()).fill_null(len(values)))])
+    with_gap = np.append(values, np.asarray([gap], values.dtype))
+    return np.asarray(with_gap[np.asarray(column.indices.cast(pa.int64()).fill_null(len(values)))])
 
 
 def are_blank(text: pa.Array) -> np.ndarray:
@@ -143,7 +143,7 @@ def are_codes(values: pa.Array) -> bool:
 
 @dataclass(frozen=True)
 class NumberFormat:
-    """How a column writes numbers: signs around them, thousands separator and decimal mark."""
+    """How a column writes numbers: the symbols around them, the thousands separator and the decimal mark."""
 
     before: str = ""
     after: str = ""
@@ -152,9 +152,9 @@ class NumberFormat:
 
     @property
     def digits(self) -> str:
-        """The regular expression of a number without its signs."""
-        mark, decimal = re.escape(self.thousands), re.escape(self.decimal)
-        whole = rf"(\d+|[1-9]\d{{0,2}}({mark}\d{{3}})+)" if self.thousands else r"\d+"
+        """The regular expression of a number without the symbols around it."""
+        thousands, decimal = re.escape(self.thousands), re.escape(self.decimal)
+        whole = rf"(\d+|[1-9]\d{{0,2}}({thousands}\d{{3}})+)" if self.thousands else r"\d+"
         return rf"^[+-]?({whole}({decimal}\d*)?|{decimal}\d+)([eE][+-]?\d+)?$"
 
 
@@ -172,8 +172,8 @@ def number_format(values: pa.Array, decimal: str = ".") -> NumberFormat | None:
         return PLAIN_NUMBERS
     if pc.extract_regex(_with_minus(values), PARTS).null_count:
         return None
-    found, is_number = commonest_number_format(values, np.ones(len(values), np.int64), decimal)
-    return found if is_number.all() else None
+    style, is_number = commonest_number_format(values, np.ones(len(values), np.int64), decimal)
+    return style if is_number.all() else None
 
 
 def commonest_number_format(
@@ -186,15 +186,15 @@ def commonest_number_format(
     values = _with_minus(values)
     parts = pc.extract_regex(values, PARTS)
     separator = pa.scalar("\n", values.type)
-    signs = pc.binary_join_element_wise(parts.field("before"), parts.field("after"), separator).dictionary_encode()
-    codes, known = np.asarray(signs.indices.fill_null(0)), np.asarray(signs.is_valid())
-    commonest = int(np.bincount(codes, weights=counts * known).argmax())
-    before, after = signs.dictionary[commonest].as_py().split("\n")
-    formats = [NumberFormat(before, after, *marks) for marks in MARKS]
-    formats = [PLAIN_NUMBERS, *formats] if decimal is None else sorted(formats, key=lambda one: one.decimal != decimal)
-    read = {one: np.asarray(pc.is_valid(plain_digits(values, one))) for one in formats}
-    best = max(read, key=lambda one: int(read[one] @ counts))
-    return best, read[best]
+    symbols = pc.binary_join_element_wise(parts.field("before"), parts.field("after"), separator).dictionary_encode()
+    codes, is_number = np.asarray(symbols.indices.fill_null(0)), np.asarray(symbols.is_valid())
+    commonest = int(np.bincount(codes, weights=counts * is_number).argmax())
+    before, after = symbols.dictionary[commonest].as_py().split("\n")
+    styles = [NumberFormat(before, after, *marks) for marks in MARKS]
+    styles = [PLAIN_NUMBERS, *styles] if decimal is None else sorted(styles, key=lambda style: style.decimal != decimal)
+    readable = {style: np.asarray(pc.is_valid(plain_digits(values, style))) for style in styles}
+    best = max(readable, key=lambda style: int(readable[style] @ counts))
+    return best, readable[best]
 
 
 def parse_numbers(column: pa.Array, style: NumberFormat) -> tuple[np.ndarray, np.ndarray]:
@@ -214,19 +214,19 @@ def parse_numbers(column: pa.Array, style: NumberFormat) -> tuple[np.ndarray, np
 def plain_digits(column: pa.Array, style: NumberFormat) -> pa.Array:
     """The numbers in this format with plain digits and a decimal point; null for other texts."""
     column = _with_minus(column)
-    null, nothing = pa.scalar(None, column.type), pa.scalar("", column.type)
+    null, empty = pa.scalar(None, column.type), pa.scalar("", column.type)
     if style == PLAIN_NUMBERS:
         return pc.if_else(pc.match_substring_regex(column, PLAIN), column, null)
     parts = pc.extract_regex(column, PARTS)
-    known = pc.and_(pc.equal(parts.field("before"), style.before), pc.equal(parts.field("after"), style.after))
-    known = pc.and_(known, pc.match_substring_regex(parts.field("number"), style.digits))
+    matches = pc.and_(pc.equal(parts.field("before"), style.before), pc.equal(parts.field("after"), style.after))
+    matches = pc.and_(matches, pc.match_substring_regex(parts.field("number"), style.digits))
     digits = pc.utf8_ltrim(parts.field("number"), characters="+")
     if style.thousands:
         digits = pc.replace_substring(digits, style.thousands, "")
     digits = pc.replace_substring(digits, style.decimal, ".")
-    minus = pc.if_else(pc.equal(parts.field("minus"), "-"), pa.scalar("-", column.type), nothing)
-    signed = pc.replace_substring(pc.binary_join_element_wise(minus, digits, nothing), "--", "")
-    return pc.if_else(pc.and_(pc.is_valid(parts), known), signed, null)
+    minus = pc.if_else(pc.equal(parts.field("minus"), "-"), pa.scalar("-", column.type), empty)
+    signed = pc.replace_substring(pc.binary_join_element_wise(minus, digits, empty), "--", "")
+    return pc.if_else(pc.and_(pc.is_valid(parts), matches), signed, null)
 
 
 def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array | None:
@@ -240,8 +240,8 @@ def _any(mask: pa.Array) -> bool:
     return bool(pc.any(mask, min_count=0).as_py())
 
 
-READ_AT_LEAST = 0.95  # of the rows; the rest are typing errors and count as missing
-FEW_DATES = 50  # texts are enough to reject a format
+READ_AT_LEAST = 0.95  # share of the rows; the rest are typing errors and count as missing
+FEW_DATES = 50  # so many texts are enough to reject a format
 TIME = (
     r"(?:[T ,]+(?P<hour>\d{1,2}):(?P<minute>\d{2})(?::(?P<second>\d{2})(?:[.,](?P<fraction>\d{1,9}))?)?"
     r"\s*(?P<half>[AaPp][Mm])?\s*(?P<zone>Z|UTC|[+-][01]\d(?::?[0-5]\d)?)?)?\s*$"
@@ -285,26 +285,26 @@ def date_format(values: pa.Array, counts: np.ndarray, day_first: bool = False) -
         return None
     if _as_iso(values, "UTC") is not None:
         return DateFormat("iso", 1.0)
-    first = values[:FEW_DATES]
-    likely = [form for form in FORMS if len(values) <= FEW_DATES or np.isnan(_days(first, form)).mean() <= 0.5]
-    read = {form: float(~np.isnan(_days(values, form)) @ counts / counts.sum()) for form in likely}
-    shares = dict.fromkeys(FORMS, 0.0) | read
-    form = max(FORMS, key=shares.__getitem__)
-    if shares[form] < READ_AT_LEAST:
+    first, shares = values[:FEW_DATES], dict.fromkeys(FORMS, 0.0)
+    for form in FORMS:
+        if len(values) <= FEW_DATES or np.isnan(_days(first, form)).mean() <= 0.5:
+            shares[form] = float(~np.isnan(_days(values, form)) @ counts / counts.sum())
+    best = max(FORMS, key=shares.__getitem__)
+    if shares[best] < READ_AT_LEAST:
         return None
-    is_open = form == MONTH_FIRST and shares[form] == shares[DAY_FIRST]
-    if is_open and _any(pc.match_substring_regex(values, POINTS)):
-        return DateFormat(DAY_FIRST, shares[form])
-    return DateFormat(DAY_FIRST if is_open and day_first else form, shares[form], is_open)
+    is_ambiguous = best == MONTH_FIRST and shares[best] == shares[DAY_FIRST]
+    if is_ambiguous and _any(pc.match_substring_regex(values, POINTS)):
+        return DateFormat(DAY_FIRST, shares[best])
+    return DateFormat(DAY_FIRST if is_ambiguous and day_first else best, shares[best], is_ambiguous)
 
 
 def date_zone(values: pa.Array, form: str) -> str | None:
     """The time zone of the distinct texts: their own, UTC if there are several, None if they have none."""
     offsets = _offsets(pc.extract_regex(values, FORMS[form]))
-    found = np.unique(offsets[~np.isnan(offsets)])
-    if len(found) != 1:
-        return "UTC" if len(found) else None
-    return datetime(1970, 1, 1, tzinfo=timezone(timedelta(days=found[0]))).isoformat()[-6:]  # +01:00
+    offsets = np.unique(offsets[~np.isnan(offsets)])
+    if len(offsets) != 1:
+        return "UTC" if len(offsets) else None
+    return datetime(1970, 1, 1, tzinfo=timezone(timedelta(days=offsets[0]))).isoformat()[-6:]  # +01:00
 
 
 def parse_dates(column: pa.Array, form: str, zone: str | None) -> np.ndarray:
@@ -312,40 +312,40 @@ def parse_dates(column: pa.Array, form: str, zone: str | None) -> np.ndarray:
 
     Dates without a time zone are already in local time. If `zone` is None, time zones are ignored.
     """
-    if form == "iso" and (moments := _as_iso(column, zone)) is not None:
-        return as_days(moments, zone)
+    if form == "iso" and (timestamps := _as_iso(column, zone)) is not None:
+        return as_days(timestamps, zone)
     encoded = column.dictionary_encode()
     return taken(encoded, _days(encoded.dictionary, form, zone), np.nan)
 
 
 def _as_iso(column: pa.Array, zone: str | None) -> pa.Array | None:
     """ISO 8601 texts as timestamps, or None; texts with a time zone need `zone`, and all must have one or none."""
-    moments = _cast(column, pa.timestamp("us"))
-    return _cast(column, pa.timestamp("us", "UTC")) if moments is None and zone else moments
+    timestamps = _cast(column, pa.timestamp("us"))
+    return _cast(column, pa.timestamp("us", "UTC")) if timestamps is None and zone else timestamps
 
 
 def _days(values: pa.Array, form: str, zone: str | None = None) -> np.ndarray:
-    """As `parse_dates`, for any form."""
+    """The same as `parse_dates`, for distinct texts in any form."""
     parts = pc.extract_regex(values, FORMS[form])
     valid = np.asarray(pc.is_valid(parts))
-    day, in_calendar = (np.zeros(len(values)), valid) if form == "clock" else _calendar_days(parts)
-    time, on_clock = _day_shares(parts)
-    days = np.where(valid & in_calendar & on_clock, day + time, np.nan)
+    day, is_valid_day = (np.zeros(len(values)), valid) if form == "clock" else _calendar_days(parts)
+    time, is_valid_time = _day_shares(parts)
+    days = np.where(valid & is_valid_day & is_valid_time, day + time, np.nan)
     if zone is not None:
         offsets = _offsets(parts)
-        zoned = ~np.isnan(days + offsets)
-        moments = np.rint((days - offsets)[zoned] * PER_DAY["us"]).astype(np.int64)
-        days[zoned] = as_days(pa.array(moments).cast(pa.timestamp("us", "UTC")), zone)
+        has_zone = ~np.isnan(days + offsets)
+        microseconds = np.rint((days - offsets)[has_zone] * PER_DAY["us"]).astype(np.int64)
+        days[has_zone] = as_days(pa.array(microseconds).cast(pa.timestamp("us", "UTC")), zone)
     return days - np.floor(days) if form == "clock" else days
 
 
 def _offsets(parts: pa.StructArray) -> np.ndarray:
     """The UTC offset of each text in days; NaN without a time zone."""
     encoded = parts.field("zone").dictionary_encode()
-    moments = [f"2000-01-01T00{text.replace('UTC', 'Z')}" for text in encoded.dictionary.to_pylist()]
-    offsets = [datetime.fromisoformat(moment).utcoffset() for moment in moments]
-    known = [math.nan if offset is None else offset / timedelta(days=1) for offset in offsets]
-    return taken(encoded, np.array(known, np.float64), np.nan)
+    texts = [f"2000-01-01T00{text.replace('UTC', 'Z')}" for text in encoded.dictionary.to_pylist()]
+    offsets = [datetime.fromisoformat(text).utcoffset() for text in texts]
+    days = [math.nan if offset is None else offset / timedelta(days=1) for offset in offsets]
+    return taken(encoded, np.array(days, np.float64), np.nan)
 
 
 def _integers(text: pa.Array) -> np.ndarray:
@@ -355,27 +355,27 @@ def _integers(text: pa.Array) -> np.ndarray:
 def _calendar_days(parts: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
     """Each date in days since 1970, and whether it is a valid one."""
     if any(field.name == "name" for field in parts.type):
-        beginnings = pc.utf8_slice_codeunits(pc.utf8_lower(parts.field("name")), 0, 3)
-        found = pc.index_in(beginnings, pa.array(list(MONTHS), beginnings.type)).fill_null(len(MONTHS))
-        month = np.array([*MONTHS.values(), 0])[np.asarray(found)]
+        names = pc.utf8_slice_codeunits(pc.utf8_lower(parts.field("name")), 0, 3)
+        index = pc.index_in(names, pa.array(list(MONTHS), names.type)).fill_null(len(MONTHS))
+        month = np.array([*MONTHS.values(), 0])[np.asarray(index)]
     else:
         month = _integers(parts.field("month"))
     year, day = _integers(parts.field("year")), _integers(parts.field("day"))
-    short = np.asarray(pc.equal(pc.utf8_length(parts.field("year")), 2))
-    year = np.where(short, np.where(year < 69, 2000, 1900) + year, year)  # as strptime reads two digits
+    has_two_digits = np.asarray(pc.equal(pc.utf8_length(parts.field("year")), 2))
+    year = np.where(has_two_digits, np.where(year < 69, 2000, 1900) + year, year)  # as in strptime
     valid = (month >= 1) & (month <= 12) & (day >= 1) & (year >= 1)
-    start = ((year - 1970) * 12 + np.where(valid, month, 1) - 1).astype("datetime64[M]")
-    first, following = (moment.astype("datetime64[D]").astype(np.int64) for moment in (start, start + 1))
-    return first + day - 1.0, valid & (day <= following - first)
+    month_start = ((year - 1970) * 12 + np.where(valid, month, 1) - 1).astype("datetime64[M]")
+    first, next_first = (start.astype("datetime64[D]").astype(np.int64) for start in (month_start, month_start + 1))
+    return first + day - 1.0, valid & (day <= next_first - first)
 
 
 def _day_shares(parts: pa.StructArray) -> tuple[np.ndarray, np.ndarray]:
     """Each time as a fraction of a day, and whether it is a valid one."""
     hour, minute, second, fraction = (_integers(parts.field(name)) for name in ("hour", "minute", "second", "fraction"))
     half = pc.utf8_lower(parts.field("half"))
-    morning, afternoon = (np.asarray(pc.equal(half, name).fill_null(False)) for name in ("am", "pm"))
-    twelve = morning | afternoon
-    valid = (hour <= np.where(twelve, 12, 23)) & (hour >= twelve) & (minute <= 59) & (second <= 60)
-    hour = np.where(twelve, hour % 12 + 12 * afternoon, hour)
+    is_am, is_pm = (np.asarray(pc.equal(half, name).fill_null(False)) for name in ("am", "pm"))
+    is_12_hour = is_am | is_pm
+    valid = (hour <= np.where(is_12_hour, 12, 23)) & (hour >= is_12_hour) & (minute <= 59) & (second <= 60)
+    hour = np.where(is_12_hour, hour % 12 + 12 * is_pm, hour)
     digits = np.asarray(pc.utf8_length(parts.field("fraction")).fill_null(0))
     return (hour * 3600 + minute * 60 + second + fraction / 10.0**digits) / 86_400, valid

@@ -1,4 +1,4 @@
-"""Checkpoints: the state of training after every epoch, in a folder locked by one run, so that a killed run can resume.
+"""Checkpoints: the state of training after each epoch, in a folder that one run locks, so that a killed run can resume.
 
 The state is stored like a model: JSON and safetensors, written atomically, no pickle. A checkpoint is valid for one set
 of settings and one table; with any other it is refused and left unchanged.
@@ -39,9 +39,9 @@ class Storage:
     memory: int | str = "2GiB"
 
     def __post_init__(self) -> None:
-        for name in ("checkpoint", "scratch"):
-            if getattr(self, name) is not None and not os.fspath(getattr(self, name)):
-                raise ValueError(f"{name}={getattr(self, name)!r} is empty; give a folder, or leave it out")
+        for name, folder in (("checkpoint", self.checkpoint), ("scratch", self.scratch)):
+            if folder is not None and not os.fspath(folder):
+                raise ValueError(f"{name}={folder!r} is empty; give a folder, or leave it out")
         parameters.size("memory", self.memory)
 
     @property
@@ -64,7 +64,7 @@ class Checkpoint:
     def __init__(self, folder: Path | None, settings: dict[str, Any], group: Group = ALONE) -> None:
         self.folder, self.group = folder, group
         self._owner: dict[str, Any] = {"addml": __version__, "settings": settings}
-        self._found: tuple[dict[str, Any], dict[str, np.ndarray]] | None = None
+        self._loaded: tuple[dict[str, Any], dict[str, np.ndarray]] | None = None
 
     def claim(self, data: Callable[[], dict[str, Any]]) -> None:
         """Load an earlier checkpoint, if any; it must have the same settings and the same `data`."""
@@ -78,10 +78,10 @@ class Checkpoint:
             return
         try:
             document, arrays = model_file.read(self.folder, finite=False)
-            found = document["checkpoint"]
-            problem = _difference(found["owner"], self._owner)
-            found["history"] = [model_file.record_from_json(record) for record in found["history"]]
-            self._found = found, {name: arrays[name] for name in (*ON_DEVICE, *IN_MEMORY, "kept")}
+            saved = document["checkpoint"]
+            problem = _difference(saved["owner"], self._owner)
+            saved["history"] = [model_file.record_from_json(record) for record in saved["history"]]
+            self._loaded = saved, {name: arrays[name] for name in (*ON_DEVICE, *IN_MEMORY, "kept")}
         except (KeyError, TypeError, ValueError) as error:
             problem = f"is not a complete checkpoint ({error}); copy it again"
         if problem:
@@ -89,16 +89,16 @@ class Checkpoint:
 
     def restored(self, state: TrainingState, members: Sequence[Member], device: str) -> TrainingState:
         """The saved state, or `state` if there is none. Also restores the members' random generators."""
-        if self._found is None:
+        if self._loaded is None:
             return state
-        found, arrays = self._found
-        for member, random in zip(members, found["randoms"][self.group.rank], strict=True):
+        saved, arrays = self._loaded
+        for member, random in zip(members, saved["randoms"][self.group.rank], strict=True):
             member.random.bit_generator.state = random
         return TrainingState(
             **{name: on_device(arrays[name], device) for name in ON_DEVICE},
             **{name: arrays[name] for name in IN_MEMORY},
-            epoch=found["epoch"],
-            history=found["history"],
+            epoch=saved["epoch"],
+            history=saved["history"],
             kept=list(arrays["kept"]),
         )
 
@@ -124,7 +124,7 @@ class Checkpoint:
 def open_checkpoint(
     folder: str | os.PathLike[str] | None, settings: dict[str, Any], group: Group = ALONE
 ) -> Iterator[Checkpoint]:
-    """Lock the checkpoint in `folder` for this run; a block that ends without an error removes it."""
+    """Lock the checkpoint in `folder` for this run, and remove it if the block ends without an error."""
     if folder is None:
         yield Checkpoint(None, settings, group)
         return
@@ -151,7 +151,7 @@ def _remove(folder: Path) -> None:
     for pattern in FILES:
         for file in folder.glob(pattern):
             file.unlink(missing_ok=True)
-    with suppress(OSError):  # it holds files of somebody else
+    with suppress(OSError):  # it contains other files
         folder.rmdir()
 
 
@@ -180,7 +180,7 @@ def lock(file: IO[Any]) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def described(rows: Array, labels: np.ndarray | None) -> dict[str, Any]:
+def fingerprint(rows: Array, labels: np.ndarray | None) -> dict[str, Any]:
     """The hashes that identify prepared rows and their labels."""
     return {"digest": _digest(rows), "labels": None if labels is None else _digest(labels)}
 
@@ -189,18 +189,18 @@ def _digest(rows: Array) -> str:
     return hashlib.blake2b(np.ascontiguousarray(to_numpy(rows)).data, digest_size=16).hexdigest()
 
 
-def _difference(before: dict[str, Any], now: dict[str, Any]) -> str | None:
+def _difference(saved: dict[str, Any], new: dict[str, Any]) -> str | None:
     """How the owner of a checkpoint differs from this run, with the remedy; None if it does not."""
-    if before["addml"] != now["addml"]:
-        return f"was made by addml {before['addml']}, this is {now['addml']}; use {before['addml']}"
-    settings = {*before["settings"], *now["settings"]}
+    if saved["addml"] != new["addml"]:
+        return f"was made by addml {saved['addml']}, this is {new['addml']}; use {saved['addml']}"
+    settings = {*saved["settings"], *new["settings"]}
     for name in sorted(settings, key=lambda name: (name != "workers", name)):
-        then, given = (one["settings"].get(name) for one in (before, now))
-        if then != given:
-            return f"was made with {name}={then!r}, now it is {given!r}; set it back"
-    was, data = before["data"], now["data"]
-    for name, what in changes(was.get("files") or {}, data.get("files") or {}):
-        return f"was made from other rows ({name} {what}); give the same table"
-    names = [name for name in sorted({*was, *data}) if was.get(name) != data.get(name)]
-    other = ", ".join(f"{name} {was.get(name)}, now {data.get(name)}" for name in names)
-    return f"was made from other rows ({other}); give the same table" if names else None
+        before, now = saved["settings"].get(name), new["settings"].get(name)
+        if before != now:
+            return f"was made with {name}={before!r}, now it is {now!r}; set it back"
+    old_data, data = saved["data"], new["data"]
+    for name, change in changes(old_data.get("files") or {}, data.get("files") or {}):
+        return f"was made from other rows ({name} {change}); give the same table"
+    names = [name for name in sorted({*old_data, *data}) if old_data.get(name) != data.get(name)]
+    differences = ", ".join(f"{name} {old_data.get(name)}, now {data.get(name)}" for name in names)
+    return f"was made from other rows ({differences}); give the same table" if names else None

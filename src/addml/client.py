@@ -66,9 +66,10 @@ class Client:
 
         Each result has `score`, `is_anomaly`, `p_value`, `probability` and, for anomalies or for `all`, `reasons`.
         """
-        path, results = f"{API}/models/{quote(model, safe='')}/score", list[dict[str, Any]]()
-        for part in _parts(rows):
-            body = f'{{"rows": [{", ".join(part)}], "reasons": {json.dumps(reasons)}, "all": {json.dumps(all)}}}'
+        path = f"{API}/models/{quote(model, safe='')}/score"
+        results: list[dict[str, Any]] = []
+        for batch in _batches(rows):
+            body = f'{{"rows": [{", ".join(batch)}], "reasons": {json.dumps(reasons)}, "all": {json.dumps(all)}}}'
             results += self._json("POST", path, body.encode())["results"]
         return results
 
@@ -126,11 +127,11 @@ class Client:
         try:
             return dict(json.loads(text))
         except (ValueError, TypeError):
-            raise ServerError(f"{self.url} answers, but not like addml serve; check the address") from None
+            raise ServerError(f"{self.url} is not a server started by addml serve; check the address") from None
 
     @contextmanager
     def _answer(self, method: str, path: str, body: Any = None) -> Iterator[HTTPResponse]:
-        """The answer. Retries while the server is busy; keeps the connection if the answer is read to its end."""
+        """The answer to a request. Retries while the server is busy; keeps the connection if all of it is read."""
         end = time.monotonic() + self._timeout
         try:
             while True:
@@ -145,7 +146,10 @@ class Client:
                     raise _error(answer, self.url)
                 yield answer
             finally:
-                self._idle.append(connection) if answer.isclosed() else connection.close()
+                if answer.isclosed():
+                    self._idle.append(connection)
+                else:
+                    connection.close()
         except (OSError, HTTPException) as error:
             remedy = "is addml serve running there? Client(timeout=...) waits longer"
             raise ServerError(f"{self.url} does not answer ({error}); {remedy}") from None
@@ -168,13 +172,13 @@ class Client:
 
 
 def _error(answer: HTTPResponse, url: str) -> ServerError:
-    """The server's own message if there is one."""
+    """An error with the server's own message if there is one."""
     if answer.status < 400:
         where = answer.headers.get("location", "another address")
         return ServerError(f"{url} redirects to {where}; the token is not sent there", answer.status)
     try:
-        found = json.loads(answer.read())["error"]
-        return ServerError(str(found["message"]), answer.status, str(found["code"]))
+        error = json.loads(answer.read())["error"]
+        return ServerError(str(error["message"]), answer.status, str(error["code"]))
     except (ValueError, KeyError, TypeError, OSError, HTTPException):
         return ServerError(f"{answer.status} {answer.reason}", answer.status)
 
@@ -184,9 +188,9 @@ class _Connection(HTTPConnection):
 
     prefix = ""  # before every path
 
-    def endheaders(self, *about: Any, **more: Any) -> None:
+    def endheaders(self, *args: Any, **kwargs: Any) -> None:
         try:
-            super().endheaders(*about, **more)
+            super().endheaders(*args, **kwargs)
         except HUNG_UP:
             if self.sock is None:  # never connected, so there is no answer to read
                 raise
@@ -198,13 +202,13 @@ class _SecureConnection(_Connection, HTTPSConnection):
 
 def _connect(address: SplitResult, timeout: float) -> _Connection:
     """Connect to the server, through the environment's proxy if there is one; loopback bypasses it."""
-    kind, host = _SecureConnection if address.scheme == "https" else _Connection, address.hostname or ""
+    host, is_secure = address.hostname or "", address.scheme == "https"
     is_direct = LOOPBACK.fullmatch(host) or proxy_bypass(host)
     proxy = "" if is_direct else getproxies().get(address.scheme, "")
-    way = urlsplit(proxy if "//" in proxy else f"//{proxy}") if proxy else address
-    connection = kind(way.hostname or "", way.port, timeout=timeout)
+    hop = urlsplit(proxy if "//" in proxy else f"//{proxy}") if proxy else address
+    connection = (_SecureConnection if is_secure else _Connection)(hop.hostname or "", hop.port, timeout=timeout)
     connection.prefix = address.path.rstrip("/")
-    if proxy and address.scheme == "https":
+    if proxy and is_secure:
         connection.set_tunnel(host, address.port)
     elif proxy:
         connection.prefix = f"http://{address.netloc}{connection.prefix}"
@@ -221,12 +225,12 @@ def _address(url: str) -> SplitResult:
 
 def _query(options: Mapping[str, Any]) -> str:
     """The options that are not None; lists are joined by commas."""
-    given = {name: value for name, value in options.items() if value is not None}
-    lists = {name: ",".join(map(str, value)) for name, value in given.items() if isinstance(value, list | tuple)}
-    return urlencode(given | lists)
+    query = {name: value for name, value in options.items() if value is not None}
+    lists = {name: ",".join(map(str, value)) for name, value in query.items() if isinstance(value, list | tuple)}
+    return urlencode(query | lists)
 
 
-def _parts(rows: Any) -> Iterator[list[str]]:
+def _batches(rows: Any) -> Iterator[list[str]]:
     """The rows as JSON texts in batches. Every row gets all names, with null where it has no value."""
     if not isinstance(rows, Sequence) or not all(isinstance(row, Mapping) for row in rows):
         import narwhals.stable.v2 as nw
@@ -236,19 +240,21 @@ def _parts(rows: Any) -> Iterator[list[str]]:
         except TypeError:
             kind = type(rows).__name__
             raise TypeError(f"rows has type {kind}; give a data frame, or a list with a dict per row") from None
-    empty, part, size = {str(name): None for row in rows for name in row}, list[str](), 0
-    for place, row in enumerate(rows, start=1):
-        text = json.dumps(empty | {str(name): _plain(row[name], name, place) for name in row}, default=str)
-        if part and (len(part) == ROWS_AT_ONCE or size + len(text) > BYTES_AT_ONCE):
-            yield part
-            part, size = [], 0
-        part.append(text)
+    nulls: dict[str, Any] = {str(name): None for row in rows for name in row}
+    batch: list[str] = []
+    size = 0
+    for number, row in enumerate(rows, start=1):
+        text = json.dumps(nulls | {str(name): _plain(row[name], name, number) for name in row}, default=str)
+        if batch and (len(batch) == ROWS_AT_ONCE or size + len(text) > BYTES_AT_ONCE):
+            yield batch
+            batch, size = [], 0
+        batch.append(text)
         size += len(text)
-    if part:
-        yield part
+    if batch:
+        yield batch
 
 
-def _plain(value: Any, name: Any, place: int) -> Any:
+def _plain(value: Any, name: Any, row: int) -> Any:
     """A cell as a JSON value: None for NaN, NaT and NA. JSON has no infinity."""
     try:
         if value is None or (not hasattr(value, "__len__") and bool(value != value)):
@@ -260,7 +266,7 @@ def _plain(value: Any, name: Any, place: int) -> Any:
     if getattr(value, "shape", None) == ():  # .item() of some NumPy times is an int
         value = str(value) if value.dtype.kind in "mM" else value.item()
     if isinstance(value, float) and math.isinf(value):
-        raise ValueError(f"row {place}: {name} is {value}; give a finite number, or None for a missing value")
+        raise ValueError(f"row {row}: {name} is {value}; give a finite number, or None for a missing value")
     if isinstance(value, bytes) or hasattr(value, "shape"):
-        raise ValueError(f"row {place}: {name} has type {type(value).__name__}; give a number, text or date")
+        raise ValueError(f"row {row}: {name} has type {type(value).__name__}; give a number, text or date")
     return value

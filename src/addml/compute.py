@@ -45,8 +45,9 @@ def _best_device() -> str:
         return "cpu"
     has_cuda = os.path.exists("/dev/nvidiactl") or ctypes.util.find_library("cuda") is not None or os.name == "nt"
     has_mps = platform.system() == "Darwin" and platform.machine() == "arm64"
-    looks_present = {"cuda": has_cuda, "mps": has_mps}
-    return next((name for name, looks in looks_present.items() if looks and _available(name)), "cpu")
+    if has_cuda and _available("cuda"):
+        return "cuda"
+    return "mps" if has_mps and _available("mps") else "cpu"
 
 
 def _available(device: str) -> bool:
@@ -100,8 +101,9 @@ class BlasThreads:
     """
 
     def __init__(self) -> None:
-        self._lock, self._limits = threading.Lock(), list[int]()
-        self._before: list[tuple[Any, int]] = []  # per-process libraries and their original settings
+        self._lock = threading.Lock()
+        self._limits: list[int] = []
+        self._original: list[tuple[Any, int]] = []  # per-process libraries and their settings outside of any block
 
     @contextmanager
     def __call__(self, count: int) -> Iterator[None]:
@@ -112,8 +114,8 @@ class BlasThreads:
         try:
             yield
         finally:
-            for library, before in per_thread:
-                library.set_num_threads(before)
+            for library, original in per_thread:
+                library.set_num_threads(original)
             self._change(self._limits.remove, count)
 
     @property
@@ -121,15 +123,15 @@ class BlasThreads:
         """The current limit; 1 outside of any block."""
         return min(self._limits, default=1)
 
-    def _change(self, how: Callable[[int], None], count: int) -> None:
+    def _change(self, add_or_remove: Callable[[int], None], count: int) -> None:
         with self._lock:
             if not self._limits:
-                self._before = [(library, library.num_threads) for library in _blas_libraries(shared=True)]
-            lowest = min(self._limits, default=0)
-            how(count)
-            for library, before in self._before:
-                now = min(self._limits, default=before)
-                if now != (lowest or before):  # setting the limit takes longer than a small product
+                self._original = [(library, library.num_threads) for library in _blas_libraries(shared=True)]
+            before = min(self._limits, default=0)
+            add_or_remove(count)
+            for library, original in self._original:
+                now = min(self._limits, default=original)
+                if now != (before or original):  # setting the limit takes longer than a small product
                     release = getattr(library, "clear_controlling_thread", lambda force: None)
                     release(force=True)  # otherwise threadpoolctl 3.8 obeys only the first Python thread
                     library.set_num_threads(now)
@@ -151,7 +153,7 @@ blas_threads = BlasThreads()
 def in_threads(work: Callable[[int], None], parts: int, threads: int) -> None:
     """Call work(0) ... work(parts - 1) on Python threads, each with single-threaded matrix products."""
     with blas_threads(1):
-        limited = blas_threads(1)(work)  # again, for libraries with one setting per thread
+        limited = blas_threads(1)(work)  # a second time, for libraries with one setting per thread
         deque(on_threads(limited, range(parts), min(threads, parts)), maxlen=0)
 
 

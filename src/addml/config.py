@@ -31,9 +31,9 @@ PART = "part"  # the key of a part's class in JSON
 AUTO_ENCODERS: dict[str, type[Encoder]] = {TABLE: MLP, IMAGE: Conv, SERIES: Autoencoder}
 SCALINGS = (AUTO, "robust", "standard")
 SERIES_REFERENCES, STEPS_AT_ONCE = 256, 8  # of the default scorer; small, so that a stream scores a step quickly
-TOLERANT = 4000  # windows, from which on rare shapes can be told from noise that a network has memorised
-SMOOTHING = 5  # steps: windows of several channels are short, and one odd step is mostly noise
-RARE_VALUE = 0.999  # quantile of a single channel beyond which a value is strange in any window
+TOLERANT = 4000  # training windows; with fewer, rare shapes look like noise that a network has memorised
+SMOOTHING = 5  # steps: windows of several channels are short, and a single high score is mostly noise
+RARE_VALUE = 0.999  # quantile of a single channel beyond which a value is anomalous in any window
 KINDS: dict[str, dict[str, type[Any]]] = {
     "encoder": ENCODERS,
     "loss": CLOSENESS,
@@ -71,20 +71,20 @@ class Config:
     @classmethod
     def resolve(cls, settings: dict[str, Any]) -> Config:
         """Check the settings, add defaults and replace strings by the parts they stand for."""
-        given = {one.name: one.default for one in fields(cls) if one.name != "settings"} | settings
-        one = cls(**{**given, **_parts(given)}, settings=settings_to_json(given)[0])
-        if one.normal_ratio is None:
-            encoder = one.encoder_for(one.kind)
-            one = replace(one, normal_ratio=getattr(encoder, "normal_ratio", Encoder.normal_ratio))
-        one._check()
-        return one
+        settings = {field.name: field.default for field in fields(cls) if field.name != "settings"} | settings
+        config = cls(**{**settings, **_parts(settings)}, settings=settings_to_json(settings)[0])
+        if config.normal_ratio is None:
+            encoder = config.encoder_for(config.kind)
+            config = replace(config, normal_ratio=getattr(encoder, "normal_ratio", Encoder.normal_ratio))
+        config._check()
+        return config
 
     def _check(self) -> None:
         kind = None if isinstance(self.encoder, str) or callable(self.encoder) else self.encoder.kind
         if kind == SERIES and self.window is None:
             raise ValueError(f"encoder={self.encoder!r} is for series; set window='auto', or a number of steps")
         if kind == IMAGE and self.window is not None:
-            raise ValueError(f"window={self.window!r} is for series, encoder={self.encoder!r} is not; use Recurrent()")
+            raise ValueError(f"window={self.window!r} is for series, encoder={self.encoder!r} for images: drop one")
         parameters.check_one_of("scaling", self.scaling, SCALINGS)
         check_sides(self.one_sided)
         parameters.check_whole("members", self.members, most=parameters.WIDEST)
@@ -105,18 +105,18 @@ class Config:
 
     @property
     def flagged(self) -> Any:
-        """The share of training rows to flag, or how to find it."""
+        """The share of training rows to flag, or the method that finds it."""
         if self.contamination is not None:
             return self.contamination
         return SHARE if self.window is None else EVENTS
 
     @property
     def robust(self) -> bool:
-        """Whether scaling is robust. In a series the size of a deviation matters most, so "auto" means standard."""
+        """Whether scaling is robust. For series, where the size of a deviation matters most, "auto" means standard."""
         return self.scaling == "robust" or (self.scaling == "auto" and self.window is None and not self.frozen)
 
     def scorer_for(self, row_shape: RowShape | None) -> Scorer:
-        """The scorer for rows of a table, images or windows; single pixels and steps mean little."""
+        """The scorer for table rows, images or windows; for the latter two, single features mean little."""
         if not isinstance(self.scorer, str):
             return self.scorer
         if self.frozen:
@@ -143,7 +143,7 @@ class Config:
 
     @property
     def frozen(self) -> bool:
-        """Whether the encoder is not trained; there is one network then, and no rows are held out."""
+        """Whether the encoder is pretrained and not trained further: one network, and no rows are held out."""
         return bool(getattr(self.encoder, "frozen", False))
 
     @property
@@ -151,28 +151,28 @@ class Config:
         return getattr(self.encoder, "kind", None) == IMAGE
 
     def check_preparation(self, vectorizer: Vectorizer) -> None:
-        """Refuse a refit with other settings of preparation than those of the fit."""
+        """Refuse a refit whose settings prepare rows differently than the fit did."""
         row_shape, window = vectorizer.row_shape, self.window
         same_window = (window is not None) == (vectorizer.kind == SERIES)
         if window is not None and row_shape is not None:
             same_window &= window.length in (AUTO, row_shape.shape[0]) and window.causal == row_shape.causal
-        same = {
+        is_unchanged = {
             "scaling": self.robust == vectorizer.features.is_robust,
             "one_sided": np.array_equal(vectorizer.sides(self.one_sided), vectorizer.features.sides),
             "window": same_window,
             "by": self.by == (() if vectorizer.groups is None else vectorizer.groups.by),
         }
-        changed = [f"{name}={getattr(self, name)!r}" for name, is_same in same.items() if not is_same]
+        changed = [f"{name}={getattr(self, name)!r}" for name, unchanged in is_unchanged.items() if not unchanged]
         if changed:
             raise ValueError(f"refit cannot prepare rows with {', '.join(changed)}: set it back, or use fit")
 
     def to_plain(self) -> dict[str, Any]:
-        """The settings that training depends on, as JSON values; objects by class name, parts with encoder__hidden."""
+        """The settings that training depends on, as JSON values; those of parts have keys such as encoder__hidden."""
         plain: dict[str, Any] = {}
-        for key, value in vars(self).items():
-            plain[key] = _named(value)
+        for name, value in vars(self).items():
+            plain[name] = _json_or_class_name(value)
             if isinstance(value, Part):
-                plain |= {f"{key}__{name}": _named(one) for name, one in vars(value).items()}
+                plain |= {f"{name}__{option}": _json_or_class_name(own) for option, own in vars(value).items()}
         del plain["verbose"], plain["settings"]
         return plain
 
@@ -185,16 +185,16 @@ class Config:
     def schedule(self, network: Network, kind: str, rows: int) -> Schedule:
         encoder = self.encoder_for(kind)
         batch = min(self.batch_size, getattr(encoder, "largest_batch", Encoder.largest_batch))
-        wanted = getattr(encoder, "rows_an_epoch", None)
-        operations = 3 * network.operations * batch  # of one step; backward takes twice the forward pass
+        rows_per_epoch = getattr(encoder, "rows_an_epoch", None)
+        operations = 3 * network.operations * batch  # per step; the backward pass takes twice the forward pass
         return Schedule(
             self.epochs,
             batch,
             self.rate(kind),
             float(self.weight_decay),
             self.patience,
-            least_batch=1 if self.loss.name == "center" or wanted else 2,
-            passes=1 if wanted is None else max(1, round(wanted / rows)),
+            least_batch=1 if self.loss.name == "center" or rows_per_epoch else 2,
+            passes=1 if rows_per_epoch is None else max(1, round(rows_per_epoch / rows)),
             threads=max(1, min(max_threads(self.n_jobs), int(operations / OPERATIONS_WORTH_A_THREAD))),
         )
 
@@ -215,26 +215,26 @@ class Config:
             raise ValueError(f"encoder={encoder!r}: {error}") from None
         return network
 
-    def check_present(self, encoder: Network, vectorizer: Vectorizer) -> None:
-        """Refuse a refit with other networks than those of the fit."""
-        asked = self.encoder_for(vectorizer.kind)
-        if getattr(asked, "name", encoder.name) != encoder.name:
-            raise ValueError(f"refit continues with {encoder.to_plain()}, not encoder={asked!r}: use fit")
-        wanted = self.networks(vectorizer, [np.random.default_rng(0)]).to_plain()
-        if encoder.to_plain() != wanted or len(encoder.weights) != (1 if self.frozen else self.members):
+    def check_encoder(self, encoder: Network, vectorizer: Vectorizer) -> None:
+        """Refuse a refit whose settings ask for other networks than those of the fit."""
+        new_encoder, fitted = self.encoder_for(vectorizer.kind), encoder.to_plain()
+        if getattr(new_encoder, "name", encoder.name) != encoder.name:
+            raise ValueError(f"refit continues with {fitted}, not encoder={new_encoder!r}: use fit")
+        new = self.networks(vectorizer, [np.random.default_rng(0)]).to_plain()
+        if fitted != new or len(encoder.weights) != (1 if self.frozen else self.members):
             raise ValueError(
-                f"refit continues with {len(encoder.weights)} networks {encoder.to_plain()}; encoder and members ask "
-                f"for {self.members} of {wanted}: set them back, or use fit"
+                f"refit continues with {len(encoder.weights)} networks {fitted}; encoder and members ask for "
+                f"{self.members} of {new}: set them back, or use fit"
             )
 
     def steps_between(self, row_shape: RowShape | None, rows: int) -> int:
-        """Steps between two training windows, of `rows` windows in all."""
+        """The stride of the training windows, given the number of all windows."""
         if self.window is None or row_shape is None:
             return 1
         if self.window.stride is not None:
             return int(self.window.stride)
-        wanted = getattr(self.encoder_for(row_shape.kind), "rows_an_epoch", None)
-        return max(1, row_shape.shape[0] // STRIDES if wanted is None else -(-rows // wanted))
+        rows_per_epoch = getattr(self.encoder_for(row_shape.kind), "rows_an_epoch", None)
+        return max(1, row_shape.shape[0] // STRIDES if rows_per_epoch is None else -(-rows // rows_per_epoch))
 
     def split(self, usable: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """Split rows at random into M and V, each in ascending order."""
@@ -242,9 +242,9 @@ class Config:
         order = random.permutation(usable)
         return np.sort(order[held_out:]), np.sort(order[:held_out])
 
-    def member(self, usable: np.ndarray, marks: np.ndarray | None, random: np.random.Generator) -> Member:
+    def member(self, usable: np.ndarray, labels: np.ndarray | None, random: np.random.Generator) -> Member:
         """One member's rows: V is drawn at random, the rest is M. Too few rows to split serve as both."""
-        usable = usable if marks is None else usable[marks[usable] != 1]
+        usable = usable if labels is None else usable[labels[usable] != 1]
         if len(usable) < (1 if self.window is None else 2):
             raise ValueError(
                 f"window={self.window!r}: at least 2 complete windows must end at a normal or unlabelled step, "
@@ -256,28 +256,28 @@ class Config:
         encoder = self.encoder_for(self.kind)
         is_default = self.settings["normal_ratio"] is None and len(usable) >= TOLERANT
         tolerance = getattr(encoder, "tolerance", 0.0) if is_default else 0.0
-        one = Member(train, validation, random, self.normal_ratio, tolerance=tolerance)
-        if marks is None:
-            return one
-        return replace(one, anomalies=np.flatnonzero(marks == 1), sure=marks[train] == 0)
+        member = Member(train, validation, random, self.normal_ratio, tolerance=tolerance)
+        if labels is None:
+            return member
+        return replace(member, anomalies=np.flatnonzero(labels == 1), sure=labels[train] == 0)
 
 
 def _parts(settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings that stand for parts, as parts, and `by` as a tuple of columns; all checked."""
+    """Checked parts for the settings that name them, and `by` as a tuple of columns."""
     encoder, scorer, by = (settings[name] for name in ("encoder", "scorer", "by"))
     is_module = callable(encoder) and not (isinstance(encoder, type) and issubclass(encoder, Part))
     window = usual_part("window", settings["window"])
     if window is not None and not isinstance(window, Window):
         raise ValueError(f"window={window!r} must be a number of steps, such as 16, 'auto', or Window(16, stride=4)")
-    groups = () if by is None else (by,) if isinstance(by, str) else tuple(by)
-    if not all(isinstance(name, str) for name in groups) or len(set(groups)) < len(groups):
+    columns = () if by is None else (by,) if isinstance(by, str) else tuple(by)
+    if not all(isinstance(name, str) for name in columns) or len(set(columns)) < len(columns):
         raise ValueError(f"by={by!r} must be the name of a column, or a list of different names")
     return {
         "encoder": encoder if is_module or encoder == AUTO else as_part("encoder", encoder, ENCODERS, also=(AUTO,)),
         "loss": as_part("loss", settings["loss"], CLOSENESS),
         "scorer": scorer if scorer == Views.name else as_part("scorer", scorer, SCORERS),
         "window": None if window is None else as_part("window", window, KINDS["window"]),
-        "by": groups,
+        "by": columns,
     }
 
 
@@ -293,13 +293,13 @@ def with_usual_parts(changes: dict[str, Any], settings: dict[str, Any]) -> dict[
 
 
 def usual_part(name: str, value: Any) -> Any:
-    """The part that a string or the length of a window stands for; other values are returned as they are."""
+    """The part that a string or a window length stands for; other values are returned unchanged."""
     if name == "window" and (isinstance(value, Integral) or value == AUTO):
         return Window(value)
     return KINDS[name][value]() if isinstance(value, str) and value in KINDS.get(name, {}) else value
 
 
-def _named(value: Any) -> Any:
+def _json_or_class_name(value: Any) -> Any:
     """The value as JSON; an object becomes the name of its class."""
     if isinstance(value, Part):
         return type(value).__name__
@@ -315,10 +315,10 @@ def settings_to_json(settings: dict[str, Any]) -> tuple[dict[str, Any], list[str
     left_out: list[str] = []
     for name, value in settings.items():
         if isinstance(value, Part):
-            own, objects = settings_to_json(vars(value))
-            known = KINDS[name].values()
-            document[name] = {PART: next(kind for kind in type(value).__mro__ if kind in known).__name__, **own}
-            left_out += [f"{name}__{one}" for one in objects]
+            options, objects = settings_to_json(vars(value))
+            part = next(base for base in type(value).__mro__ if base in KINDS[name].values())
+            document[name] = {PART: part.__name__, **options}
+            left_out += [f"{name}__{option}" for option in objects]
             continue
         try:
             document[name] = to_json(value)
@@ -329,8 +329,8 @@ def settings_to_json(settings: dict[str, Any]) -> tuple[dict[str, Any], list[str
 
 def settings_from_json(document: dict[str, Any]) -> dict[str, Any]:
     settings = dict(document)
-    for name, kinds in KINDS.items():
-        if isinstance(value := settings.get(name), dict):
-            own = {key: tuple(one) if isinstance(one, list) else one for key, one in value.items() if key != PART}
-            settings[name] = {kind.__name__: kind for kind in kinds.values()}[value[PART]](**own)
+    for name, parts in KINDS.items():
+        if isinstance(plain := settings.get(name), dict):
+            options = {key: tuple(value) if isinstance(value, list) else value for key, value in plain.items()}
+            settings[name] = {part.__name__: part for part in parts.values()}[str(options.pop(PART))](**options)
     return settings

@@ -35,8 +35,6 @@ from addml.progress import on_standard_error
 from addml.stream import Stream, Streams
 from addml.text import TABLE
 
-PAPER: dict[str, Any] = {"scorer": "center", "scaling": "standard", "members": 1, "epochs": 50, "learning_rate": 1e-3}
-
 
 class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, BaseEstimator):
     """Unsupervised anomaly detection by deep metric learning.
@@ -131,7 +129,8 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     @classmethod
     def paper(cls, **changes: Any) -> ADDML:
         """The paper's detector. Use `normal_ratio=1` if all training rows are normal (one-class data)."""
-        return cls(**{"encoder": MLP(metric_dim=64), "normal_ratio": 2 / 3, **PAPER, **changes})
+        paper = {"encoder": MLP(metric_dim=64), "scorer": "center", "normal_ratio": 2 / 3, "scaling": "standard"}
+        return cls(**{**paper, "members": 1, "epochs": 50, "learning_rate": 1e-3, **changes})
 
     @classmethod
     def fast(cls, **changes: Any) -> ADDML:
@@ -191,39 +190,40 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         return self._learn(X, labels, self.model_, Storage(memory=memory))
 
     def _learn(self, X: Any, labels: Any, start: Model | None, storage: Storage) -> ADDML:
-        before = dict(vars(self))
+        attributes = dict(vars(self))
         try:
             with on_standard_error(self.verbose):
-                config, X, names = self._config, collected(X), None
+                config, X = self._config, collected(X)
                 kind = vectorizer_for(X, config) if start is None else type(start.vectorizer)
+                names = None
                 if kind is ArrayVectorizer and not is_on_disk(X):
                     X = self._numbers(X, reset=start is None)
                     names = tuple(getattr(self, "feature_names_in_", ())) or None
                 return self.with_model(fit(config, X, labels, start=start, storage=storage, names=names))
         except BaseException:  # including KeyboardInterrupt; one assignment restores everything
-            self.__dict__ = before
+            self.__dict__ = attributes
             raise
 
     def with_model(self, model: Model) -> ADDML:
-        """This detector, fitted with a model that was trained with its settings."""
-        self.n_features_in_, names = model.vectorizer.columns_in, model.vectorizer.names
+        """Make this a fitted detector, with a model that was trained with its settings."""
+        self.n_features_in_ = model.vectorizer.columns_in
         self.__dict__.pop("feature_names_in_", None)
-        if names is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
+        if model.vectorizer.names is not None:
+            self.feature_names_in_ = np.array(model.vectorizer.names, dtype=object)
         if model.sampling is not None:
             self.sampling_ = model.sampling
         self.model_ = model
         return self
 
-    def _numbers(self, given: Any, *, reset: bool) -> np.ndarray:
-        known: dict[str, Any] = {"reset": reset, "dtype": "numeric", "ensure_all_finite": False}
-        return as_numbers(given, lambda X: validate_data(self, X, ensure_min_samples=1 + reset, **known))
+    def _numbers(self, X: Any, *, reset: bool) -> np.ndarray:
+        checks: dict[str, Any] = {"ensure_min_samples": 1 + reset, "dtype": "numeric", "ensure_all_finite": False}
+        return as_numbers(X, lambda X: validate_data(self, X, reset=reset, **checks))
 
     def _read(self, X: Any) -> Rows:
         X, vectorizer = collected(X), self._fitted.vectorizer
         if is_on_disk(X) and vectorizer.kind == TABLE:
-            known = "which only fit, write_scores and the scoring methods accept"
-            raise TypeError(f"X={X!r} is a table on disk, {known}; read the rows: pyarrow.parquet.read_table(...)")
+            methods = "fit, write_scores and the scoring methods"
+            raise TypeError(f"X={X!r} is a table on disk, which only {methods} accept; use pyarrow.parquet.read_table")
         if isinstance(vectorizer, ArrayVectorizer) and not is_plain(X, vectorizer):
             X = self._numbers(X, reset=False)
         rows = vectorizer.read(X)
@@ -232,14 +232,14 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         return rows
 
     def anomaly_score(self, X: Any) -> Any:
-        """The anomaly score of each row of X; higher is stranger. A row's score does not depend on the other rows."""
+        """The anomaly score of each row of X; higher is more anomalous. It does not depend on the other rows."""
         if is_on_disk(X) and self._fitted.kind == TABLE:
-            return np.concatenate([part for _, part in disk_fit.scored(self.model_, X, self._read, *self._engine)])
+            return np.concatenate([scores for _, scores in disk_fit.scored(self.model_, X, self._read, *self._engine)])
         rows = self._read(X)
         return of_rows(self.model_.scores(rows, *self._engine), rows)
 
     def write_scores(self, X: Any, path: str | os.PathLike[str]) -> None:
-        """Write row, score and decision of every row of X, in memory or on disk, as .parquet, .csv or .jsonl."""
+        """Write the number, score and decision of each row of X, in memory or on disk, as .parquet, .csv or .jsonl."""
         disk_fit.write_scores(path, X, disk_fit.scored(self._fitted, X, self._read, *self._engine), self.threshold_)
 
     def stream(self, entity: str | None = None, *, adapt: int | None = None) -> Stream:
@@ -248,11 +248,11 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         With `adapt`, references and scale follow the last `adapt` steps: a new level becomes normal once it has been
         flagged for half of them.
         """
-        return Stream(self._fitted, self.threshold_, self.model_.vectorizer.names, entity, adapt)
+        return Stream(self._fitted, entity, adapt)
 
     def streams(self, entities: Sequence[str]) -> Streams:
         """One stream per entity; the next steps of all entities are scored as one batch."""
-        return Streams(self._fitted, self.threshold_, entities, self.model_.vectorizer.names)
+        return Streams(self._fitted, entities)
 
     def events(self, X: Any = None, *, count: int | None = None, min_steps: int = 1) -> list[Event]:
         """The events of a series (default: the training series), the strongest first; at most `count` if it is given.
@@ -273,11 +273,11 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     embed = transform  # the paper's word
 
     def rows_kept(self) -> np.ndarray:
-        """Which training rows distillation kept: (epochs, members, n). A stopped member keeps none."""
+        """Which training rows distillation kept, (epochs, members, n); a stopped member keeps none."""
         return self._fitted.rows_kept()
 
     def is_anomaly(self, X: Any, *, max_false_alarms: float | None = None) -> Any:
-        """Whether each row of X is flagged; `max_false_alarms` limits the share of flagged rows like training rows."""
+        """Whether each row of X is flagged; `max_false_alarms` limits the share of ordinary rows among the flagged."""
         if max_false_alarms is None:
             return self.anomaly_score(X) > self.threshold_
         parameters.check_number("max_false_alarms", max_false_alarms, 0, 1, with_low=False)
@@ -311,37 +311,37 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         return self
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """q and 1 - q, (n, 2): q estimates the share of ordinary rows among rows at least this unusual."""
+        """q and 1 - q, (n, 2): q estimates the share of ordinary rows among the rows that are at least this unusual."""
         anomalous = self._fitted.training.probability(to_numpy(self.anomaly_score(X)))
         return np.column_stack([1 - anomalous, anomalous])
 
     def p_values(self, X: Any) -> np.ndarray:
-        """Conformal p-values of new rows: at most a share p of those like the training rows has p-values up to p."""
+        """Conformal p-values of new rows: at most a share p of rows like the training rows has p-values up to p."""
         return self._fitted.training.p_values(to_numpy(self.anomaly_score(X)))
 
     def explain(self, X: Any, rows: Any = None) -> Any:
         """The contributions of columns to scores, `(n, n_features_in_)`; positive ones make a row more anomalous.
 
-        A row's contributions add up to its score in the view that finds it strangest; with the scorers center,
-        dissimilarity and knn, to the score minus that of `baseline_`. An image has a map (height, width) instead. The
-        columns of a series are its channels, and a step is explained by the window that ends there. `rows` selects the
-        rows to explain: row numbers, a mask or a slice.
+        A row's contributions add up to its score in its most anomalous view; with the scorers center, dissimilarity and
+        knn, to the score minus that of `baseline_`. An image has a map (height, width) instead. The columns of a series
+        are its channels, and the window that ends with a step explains it. `rows` selects the rows to explain: row
+        numbers, a mask or a slice.
         """
-        read = self._read(X)
-        given = of_rows(np.arange(len(read)), read)
-        asked = given[parameters.places("rows", rows, len(given))]
-        found = contributions_of(self.model_, read, asked, *self._engine)
+        data = self._read(X)
+        row_ids = of_rows(np.arange(len(data)), data)
+        selected = row_ids[parameters.selected_rows("rows", rows, len(row_ids))]
+        result = contributions = contributions_of(self.model_, data, selected, *self._engine)
         if self.model_.columns is not None:  # columns that were left out contribute nothing
-            used, found = found, np.zeros((len(found), self.n_features_in_))
-            found[:, np.isin(self.feature_names_in_, self.model_.columns.used)] = used
+            result = np.zeros((len(contributions), self.n_features_in_))
+            result[:, np.isin(self.feature_names_in_, self.model_.columns.used)] = contributions
         if not is_pandas(X) or self.model_.kind != TABLE:
-            return found
-        return type(X)(found, X.index[asked], getattr(self, "feature_names_in_", X.columns))
+            return result
+        return type(X)(result, X.index[selected], getattr(self, "feature_names_in_", X.columns))
 
     @property
     def _notebook(self) -> Any:
         check_is_fitted(self)
-        return import_module("addml.report.notebook")  # the only import from a higher level, so it happens late
+        return import_module("addml.report.notebook")  # late, because it is the only import from a higher level
 
     def reasons(self, X: Any) -> list[str]:
         """Why each row of X is unusual, in words: "fare 150, far above the usual 8.5; tolls 24, ..."."""
@@ -383,8 +383,10 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector to a folder of JSON and safetensors files, which `addml.load` reads; no pickle."""
-        model, _ = self._fitted, self._config
-        settings, left_out = settings_to_json(self.get_params(deep=False))
+        model = self._fitted
+        params = self.get_params(deep=False)
+        Config.resolve(params)  # checks them: they may have been set after the fit
+        settings, left_out = settings_to_json(params)
         if left_out:
             warn(f"not saved, because they are objects: {', '.join(left_out)}; pass them again to refit")
         model_file.save(replace(model, settings=settings), path)

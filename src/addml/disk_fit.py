@@ -35,16 +35,16 @@ from addml.scoring.scorer import ViewScale
 
 logger = logging.getLogger("addml")
 
-SAMPLED = 200_000  # rows, as for the quantiles of a column in memory
+SAMPLED = 200_000  # rows, the same as for the quantiles of a column in memory
 SHARE = 4  # the sample gets a quarter of the memory, a portion another
 LEAST_SAMPLE = 1000  # rows
-LEAST_SAMPLE_BYTES = 32 << 20  # even if memory is smaller: quartiles need enough rows
+LEAST_SAMPLE_BYTES = 32 << 20  # even if memory is smaller, because quartiles need enough rows
 BLOCKS = 16  # of a portion
 LEAST_BLOCK = 256  # rows
 DRAWN_TOGETHER = 2**18  # rows from which a member's validation rows are drawn at once
 REPORTED = 2**18  # rows between two progress records
 SCORED_AT_ONCE = 2**16  # rows
-REMEMBERED = 1_000_000  # training scores; of more, evenly spaced quantiles
+REMEMBERED = 1_000_000  # training scores; of more rows, evenly spaced quantiles
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,8 @@ class OnDisk:
             for_train, for_validation = self.config.split(part, random)
             train[in_train : in_train + len(for_train)] = for_train
             validation[in_validation : in_validation + len(for_validation)] = for_validation
-            in_train, in_validation = in_train + len(for_train), in_validation + len(for_validation)
+            in_train += len(for_train)
+            in_validation += len(for_validation)
         return Member(train, validation, random, self.config.normal_ratio)
 
     def announce_training(self, epoch: int) -> None:
@@ -92,12 +93,13 @@ class OnDisk:
         ids = padded([member.train for member in members], weights)
         center = learner.center(self.rows, ids, [len(member.train) for member in members])
         sample = MemoryRows(on_device(self.sample.slice(0, len(self.sample)), self.device))
-        places, own = self.census.places - self.source.start, list[Member]()
+        row_ids = self.census.places - self.source.start
+        in_sample = []
         for member in members:
-            found = np.searchsorted(member.validation, places).clip(0, len(member.validation) - 1)
-            held_out = self.group.sum((member.validation[found] == places).astype(np.int64)) > 0
-            own.append(replace(member, train=np.flatnonzero(~held_out), validation=np.flatnonzero(held_out)))
-        return sample, own, center
+            index = np.searchsorted(member.validation, row_ids).clip(0, len(member.validation) - 1)
+            held_out = self.group.sum((member.validation[index] == row_ids).astype(np.int64)) > 0
+            in_sample.append(replace(member, train=np.flatnonzero(~held_out), validation=np.flatnonzero(held_out)))
+        return sample, in_sample, center
 
     def scored(self, model: Model, members: Sequence[Member], device: str, threads: int) -> Model:
         """The model with the training scores of all rows, or with REMEMBERED quantiles of them."""
@@ -108,20 +110,20 @@ class OnDisk:
             part = self.rows.slice(start, SCORED_AT_ONCE)
             scores[start : start + len(part)] = model.scores(part, device, threads)
         (total,) = self.group.counts([rows])
-        few = total <= REMEMBERED
-        if not few:
+        has_all = total <= REMEMBERED
+        if not has_all:
             scores.sort()
             scores = scores[even_steps(rows, REMEMBERED * rows // total)]
-        marks = held_out(members, rows) if few else np.zeros((len(members), len(scores)), bool)
-        remembered = np.frombuffer(b"".join(self.group.gather(scores.tobytes())))
-        marks = np.frombuffer(b"".join(self.group.gather(marks.T.tobytes())), bool).reshape(-1, len(members)).T
-        training = TrainingScores.of(remembered, marks, by_views=isinstance(model.scale, ViewScale))
+        flags = held_out(members, rows) if has_all else np.zeros((len(members), len(scores)), bool)
+        scores = np.frombuffer(b"".join(self.group.gather(scores.tobytes())))
+        flags = np.frombuffer(b"".join(self.group.gather(flags.T.tobytes())), bool).reshape(-1, len(members)).T
+        training = TrainingScores.of(scores, flags, by_views=isinstance(model.scale, ViewScale))
         return replace(
             model,
             training=training,
             decision=training.decide(*parameters.threshold_method(None, self.config.flagged)),
-            kept=model.kept if few else np.empty(0, np.uint8),
-            held_out=marks,
+            kept=model.kept if has_all else np.empty(0, np.uint8),
+            held_out=flags,
             examples=replace(model.examples, rows=self.census.places[model.examples.rows]),
         )
 
@@ -136,19 +138,19 @@ def prepare(
     memory = parameters.size("memory", storage.memory)
     source = whole if group.size == 1 else whole.shard(group.rank, group.size)
     _announce("Looking through", len(source))
-    room = max(LEAST_SAMPLE_BYTES, memory // SHARE)
-    most = min(SAMPLED, max(LEAST_SAMPLE, room // (CELL_BYTES * len(whole.names))))
-    census = Census.take(_watched(source), -(-most * len(source) // len(whole)), group.rank).joined(group)
+    sample_bytes = max(LEAST_SAMPLE_BYTES, memory // SHARE)
+    sampled = min(SAMPLED, max(LEAST_SAMPLE, sample_bytes // (CELL_BYTES * len(whole.names))))
+    census = Census.take(_logged(source), -(-sampled * len(source) // len(whole)), group.rank).joined(group)
     vectorizer, sample = _vectorizer(config, source, census, start, group)
     width, randoms = vectorizer.features.width, config.randoms()
     seed = int(randoms[0].bit_generator.seed_seq.generate_state(1)[0])  # draws nothing  # type: ignore[attr-defined]
     _announce("Preparing", len(source))
     values, done = mapped(storage.folder, (len(source), width), np.float32), 0
-    for batch in _watched(source):
+    for batch in _logged(source):
         values[done : done + batch.num_rows] = vectorizer.prepare(batch)
         done += batch.num_rows
-    most_rows = memory // SHARE // (4 * width + 24 * config.members)  # float32 features, three ids for every member
-    rows = DiskRows(source, values, device, most_rows, seed)
+    portion = memory // SHARE // (4 * width + 24 * config.members)  # float32 features, three ids for each member
+    rows = DiskRows(source, values, device, portion, seed)
     return OnDisk(config, vectorizer, source, census, sample, rows, randoms, storage.folder, device, group)
 
 
@@ -165,54 +167,55 @@ def _vectorizer(
     columns, features, _, drift = fit_features(columns, census.sample, config)
     if not census.is_whole:
         _announce("Standardising", len(source))
-        before, drift = Standardised(columns, features), DriftCounter(columns)
-        features = refined(features, (before.transform(batch, drift) for batch in _watched(source)), group)
+        by_sample, drift = Standardised(columns, features), DriftCounter(columns)
+        features = refined(features, (by_sample.transform(batch, drift) for batch in _logged(source)), group)
     warn_of_texts(drift.texts)
-    one = TableVectorizer.of(columns, features, census.sample)
-    return one, LazyRows(census.sample, one.prepare)
+    vectorizer = TableVectorizer.of(columns, features, census.sample)
+    return vectorizer, LazyRows(census.sample, vectorizer.prepare)
 
 
 def refined(features: Features, parts: Iterable[np.ndarray], group: Group = ALONE) -> Features:
     """The features of a sample with the means and deviations of all rows; medians and quartiles do not change.
 
-    The parts (n, width) are rows standardised by the sample, so that their sums round little.
+    The parts (n, width) are rows standardised by the sample, which keeps the rounding of their sums small.
     """
-    rows, total, squares, flagged = 0, np.zeros(features.width), np.zeros(features.width), np.zeros(len(features.gaps))
+    rows, total, squares, missing = 0, np.zeros(features.width), np.zeros(features.width), np.zeros(len(features.gaps))
     for part in parts:
         exact = part.astype(np.float64)
         rows += len(part)
         total += exact.sum(axis=0)
         squares += np.einsum("ij,ij->j", exact, exact)
-        flagged += (part[:, len(features.median) :] > 0).sum(axis=0)  # the flag of a gap is positive
+        missing += (part[:, len(features.median) :] > 0).sum(axis=0)  # the flag of a gap is positive
     (rows,) = group.counts([rows])
-    total, squares, flagged = map(group.sum, (total, squares, flagged))
+    total, squares, missing = map(group.sum, (total, squares, missing))
     mean = total / rows
-    return features.refined(mean, np.sqrt(np.maximum(squares / rows - mean**2, 0)), flagged / rows)
+    return features.refined(mean, np.sqrt(np.maximum(squares / rows - mean**2, 0)), missing / rows)
 
 
-def _watched(source: Source) -> Iterator[pa.RecordBatch]:
+def _logged(source: Source) -> Iterator[pa.RecordBatch]:
+    """The batches of a source, logged for progress bars."""
     for batch in source.batches():
         yield batch
         logger.debug("%(rows)d rows", {"rows": batch.num_rows})
 
 
-def _announce(what: str, rows: int, times: int = 1, passes: float = 1) -> None:
+def _announce(stage: str, rows: int, times: int = 1, passes: float = 1) -> None:
     """Log a stage that reads `rows` rows `times` times, each in `passes` passes."""
-    logger.info("%(stage)s", {"stage": f"{what} {rows:,} rows", "total": rows * times, "passes": passes})
+    logger.info("%(stage)s", {"stage": f"{stage} {rows:,} rows", "total": rows * times, "passes": passes})
 
 
 def _passes(config: Config) -> float:
-    """The passes over the rows in an epoch: M for the centre and the distances, P for the steps, V for its loss.
+    """The passes over the rows in an epoch: M for the centre and the distances, P for the steps, V for the loss.
 
-    The search for a collapse after the last epoch takes another two passes over M.
+    The check for a collapse after the last epoch takes another two passes over M.
     """
     train = 1 - config.validation_ratio
-    once = 2 * train + config.normal_ratio * train + 2 * config.validation_ratio
-    return config.members * (once + 2 * train / config.epochs)
+    per_member = 2 * train + config.normal_ratio * train + 2 * config.validation_ratio
+    return config.members * (per_member + 2 * train / config.epochs)
 
 
 class DiskRows(Rows):
-    """Prepared rows in a memory-mapped float32 file; their source must not change meanwhile."""
+    """Prepared rows in a memory-mapped float32 file; their source must not change during the fit."""
 
     def __init__(self, source: Source, values: np.ndarray, device: str, most: int, seed: int) -> None:
         """At most `most` rows are shuffled together, in an order that depends on the seed."""
@@ -248,11 +251,11 @@ def portions(rows: int, most: int, seed: int, epoch: int) -> Iterator[list[tuple
     block = rows if rows <= most else max(LEAST_BLOCK, most // BLOCKS)
     order = np.random.default_rng([seed, epoch]).permutation(-(-rows // block))
     for start in range(0, len(order), BLOCKS):
-        chosen = np.sort(order[start : start + BLOCKS]) * block
-        yield [(int(first), min(rows, int(first) + block)) for first in chosen]
+        begins = np.sort(order[start : start + BLOCKS]) * block
+        yield [(int(begin), min(rows, int(begin) + block)) for begin in begins]
 
 
-Scored = Iterator[tuple[int, np.ndarray]]  # rows before a batch, and its scores
+Scored = Iterator[tuple[int, np.ndarray]]  # number of rows before a batch, and the scores of the batch
 
 
 def scored(model: Model, X: Any, read: Callable[[pa.Table], Rows], device: str, threads: int) -> Scored:
@@ -266,9 +269,9 @@ def scored(model: Model, X: Any, read: Callable[[pa.Table], Rows], device: str, 
 
 
 def write_scores(path: str | os.PathLike[str], X: Any, parts: Scored, threshold: float) -> None:
-    """Write row, score and decision of every row of a table on disk; refuses to overwrite the table."""
+    """Write the number, score and decision of each row of a table on disk; refuses to overwrite the table."""
     if is_part(path, X if isinstance(X, (str, os.PathLike)) else open_source(X)):
-        raise ValueError(f"{path} is the table itself or a part of it and would be overwritten; write elsewhere")
+        raise ValueError(f"{path} is the table itself or a part of it, and would be overwritten; give another path")
     schema = pa.schema([("row", pa.int64()), ("score", pa.float64()), ("is_anomaly", pa.bool_())])
     with open_writer(path, schema) as writer:
         for start, scores in parts:

@@ -53,21 +53,21 @@ def _kth_smallest(values: np.ndarray, k: int) -> Any:
 
 
 def hardest(values: Array, ks: Sequence[int]) -> tuple[Array, Array, Array]:
-    """The ks[e]-th largest of each row e of values (E, n), how many are as large, their mean; none if ks[e] is 0."""
+    """The ks[e]-th largest of each row e of values (E, n), how many are at least as large, and their mean."""
     if not isinstance(values, np.ndarray) and min(ks) == max(ks) > 0:
         return _hardest_on_device(values, ks[0])
     cutoff = largest(values, ks)
-    taken = convert(values >= cutoff[:, None], values)
-    count = row_sums(taken)[:, 0]
-    return cutoff, count, dots(values, taken) / count.clip(1)
+    is_hard = convert(values >= cutoff[:, None], values)
+    count = row_sums(is_hard)[:, 0]
+    return cutoff, count, dots(values, is_hard) / count.clip(1)
 
 
 def _hardest_on_device(values: Array, k: int) -> tuple[Array, Array, Array]:
     """The same with one k for all members, the usual case: copies nothing to the device, adds up only k values."""
-    largest = values.topk(k, sorted=False).values
-    cutoff = largest.amin(-1)
+    top = values.topk(k, sorted=False).values
+    cutoff = top.amin(-1)
     count = row_sums(convert(values >= cutoff[:, None], values))[:, 0]
-    return cutoff, count, (largest.sum(-1) + (count - k) * cutoff) / count  # ties are equal to the cut-off
+    return cutoff, count, (top.sum(-1) + (count - k) * cutoff) / count  # ties are equal to the cut-off
 
 
 def largest(values: Array, ks: Sequence[int]) -> Array:
@@ -90,17 +90,17 @@ def _kth_largest(values: np.ndarray, k: int) -> float:
         return math.inf
     if n < FEW:
         return float(np.partition(values, n - k)[n - k])
-    every = round(n ** (1 / 3))
-    sample = np.sort(values[::every])
+    stride = round(n ** (1 / 3))
+    sample = np.sort(values[::stride])
     guess = min(int(len(sample) * (1 - k / n)), len(sample) - 1)
     upper = values >= sample[guess]
-    spare = int(np.count_nonzero(upper)) - k  # by how many the guess is off; the sample corrects it
-    reach = int(guess + spare / every + math.copysign(2 * math.sqrt(abs(spare) / every) + 3, spare))
-    if spare >= 0:
-        inside = values.compress(upper ^ (values > sample[reach]) if reach < len(sample) else upper)
+    excess = int(np.count_nonzero(upper)) - k  # by how many the guess is off; the sample corrects it
+    other_end = int(guess + excess / stride + math.copysign(2 * math.sqrt(abs(excess) / stride) + 3, excess))
+    if excess >= 0:
+        inside = values.compress(upper ^ (values > sample[other_end]) if other_end < len(sample) else upper)
     else:
-        inside = values.compress(upper ^ (values >= sample[reach]) if reach >= 0 else ~upper)
-    rank = spare if spare >= 0 else len(inside) + spare
+        inside = values.compress(upper ^ (values >= sample[other_end]) if other_end >= 0 else ~upper)
+    rank = excess if excess >= 0 else len(inside) + excess
     if not 0 <= rank < len(inside):
         return float(np.partition(values, n - k)[n - k])
     inside.partition(rank)
@@ -110,7 +110,7 @@ def _kth_largest(values: np.ndarray, k: int) -> float:
 def pair_distances(z: Array, distance: Distance) -> tuple[Array, Back]:
     """All pairwise distances of z (E, b, w) as symmetric matrices (E, b, b), and the backward function.
 
-    It takes dL/dD of the unordered pairs as a symmetric matrix with a diagonal of zeros, and overwrites it.
+    The latter takes dL/dD of the unordered pairs as a symmetric matrix with a diagonal of zeros, and overwrites it.
     """
     if distance == "cosine":
         unit, unit_back = _normalised_with_back(z)
@@ -122,9 +122,9 @@ def pair_distances(z: Array, distance: Distance) -> tuple[Array, Back]:
 
     def back(grad: Array) -> Array:
         fill_diagonal(grad, -row_sums(grad)[..., 0])  # minus the Laplacian of the graph of pairs
-        towards = grad @ z
-        towards *= -2
-        return towards
+        grad_z = grad @ z
+        grad_z *= -2
+        return grad_z
 
     if distance == "sqeuclidean":
         return squared, back
@@ -135,8 +135,8 @@ def pair_distances(z: Array, distance: Distance) -> tuple[Array, Back]:
 def unordered(pairs: Array) -> Array:
     """Each unordered pair of the symmetric pairs (E, b, b) once: (E, b (b - 1) / 2).
 
-    Skip the first number and read the rest in rows of b + 1: place d then holds the pairs d columns right of the
-    diagonal or b + 1 - d columns left of it. The first half of each row has every pair once, without any lookup.
+    Skip the first number and read the rest in rows of b + 1. Column d then holds the pairs d columns right of the
+    diagonal, or b + 1 - d columns left of it. The first half of each row has every pair once, without any lookup.
     """
     members, size = pairs.shape[:2]
     half, odd = divmod(size, 2)
@@ -144,7 +144,7 @@ def unordered(pairs: Array) -> Array:
     once = rows[:, :, :half].reshape(members, (size - 1) * half)
     if not odd:
         return once
-    return namespace(pairs).concat([once, rows[:, :half, half]], axis=1)  # the middle place holds its pairs twice
+    return namespace(pairs).concat([once, rows[:, :half, half]], axis=1)  # the middle column holds its pairs twice
 
 
 def fill_diagonal(pairs: Array, value: float | Array) -> None:
@@ -161,7 +161,7 @@ def center_distances(z: Array, center: Array, distance: Distance) -> tuple[Array
         return 1 - (unit * mu).sum(axis=-1), lambda grad: unit_back(-grad[..., None] * mu)
     offset = z - center[:, None]
     if isinstance(offset, np.ndarray):
-        squared = dots(offset, offset)  # a row's bits do not depend on its place
+        squared = dots(offset, offset)  # a row's bits do not depend on its position
     else:
         squared = namespace(z).linalg.vector_norm(offset, dim=-1).square()  # a single pass
 
@@ -188,7 +188,7 @@ def cross_distances(z: Array, references: Array, distance: Distance) -> Array:
 
 
 def matched_distances(z: Array, other: Array, distance: Distance) -> Array:
-    """Distances (E, b) between the rows of z (E, b, w) and the rows of other in the same places."""
+    """Distances (E, b) between each row of z (E, b, w) and the same row of `other`."""
     if distance == "cosine":
         return 1 - (normalised(z) * normalised(other)).sum(axis=-1)
     squared = ((z - other) ** 2).sum(axis=-1)
@@ -210,5 +210,5 @@ def _normalised_with_back(z: Array) -> tuple[Array, Back]:
 def _through_root(grad: Array, roots: Array) -> Array:
     # d sqrt(s) / ds = 1 / (2 sqrt(s)); zero is a subgradient where two rows coincide
     xp = namespace(grad)
-    apart = roots > 0
-    return xp.where(apart, grad / (2 * xp.where(apart, roots, 1.0)), 0.0)
+    is_positive = roots > 0
+    return xp.where(is_positive, grad / (2 * xp.where(is_positive, roots, 1.0)), 0.0)

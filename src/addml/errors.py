@@ -14,7 +14,7 @@ USAGE = "usage"  # code of errors about options; any other code is about the inp
 
 
 class AddmlError(ValueError):
-    """An option, a file or a model that does not fit; the message names it and says what to do."""
+    """An invalid option, file or model; the message names it and the remedy."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class AddmlError(ValueError):
 
 
 class DroppedColumnsWarning(UserWarning):
-    """Dropped columns and unreadable values, which the commands report in their own words."""
+    """Dropped columns and unreadable values; the commands report these in notes of their own."""
 
 
 class TextCellsWarning(DroppedColumnsWarning):
-    """Texts in number columns: they count as missing and make their rows strange."""
+    """Texts in number columns: they count as missing values and make their rows more anomalous."""
 
     def __init__(self, cells: Any) -> None:
         super().__init__("; ".join(cells.words()))
@@ -51,7 +51,7 @@ class TextCellsWarning(DroppedColumnsWarning):
 
 
 def warn(message: str | Warning, kind: type[UserWarning] = UserWarning) -> None:
-    """Warn, naming the line of the caller outside of this package and scikit-learn."""
+    """Warn with the line of the first caller outside of this package and scikit-learn."""
     frame, depth = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("addml.", "sklearn.")):
         frame, depth = frame.f_back, depth + 1
@@ -59,9 +59,10 @@ def warn(message: str | Warning, kind: type[UserWarning] = UserWarning) -> None:
 
 
 def warn_of_columns(message: str, columns: Iterable[int], names: Sequence[str]) -> None:
-    """Warn of columns, by their places, if there are any."""
-    if named := [repr(names[column]) for column in columns]:
-        warn(f"{message}: {listed(named)}")
+    """Warn of columns, given by index, if there are any."""
+    quoted = [repr(names[column]) for column in columns]
+    if quoted:
+        warn(f"{message}: {listed(quoted)}")
 
 
 def warn_of_texts(cells: Any) -> None:
@@ -72,7 +73,7 @@ def warn_of_texts(cells: Any) -> None:
 
 @contextmanager
 def rows_before(rows: int) -> Iterator[None]:
-    """Add `rows` to the row that an error names: the code that raised it did not see the rows before."""
+    """Add `rows` to the row number of an error that was raised by code that reads a later part of the table."""
     try:
         yield
     except ValueError as error:

@@ -48,7 +48,7 @@ class Finding:
     probability: float | None = None  # 1 - q, where q is the p-value adjusted for all rows
 
     def event_to_json(self) -> dict[str, Any]:
-        channels = [{"channel": one.column, "share": one.share, "words": one.words} for one in self.reasons]
+        channels = [{"channel": reason.column, "share": reason.share, "words": reason.words} for reason in self.reasons]
         return {"rank": self.rank, **self.ids, "score": self.score, "channels": channels}
 
 
@@ -63,7 +63,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Hidden:
-    """Flagged rows that are not listed because an entry says that they are normal."""
+    """Flagged rows that are not listed, because an entry marks them as normal."""
 
     place: str  # of the entry: "known.toml, entry 2"
     reason: str
@@ -75,8 +75,8 @@ class Hidden:
     @property
     def words(self) -> str:
         until = f" until {self.expires}" if self.expires else ""
-        what = f"{self.reason}: {self.place}" if self.reason else self.place
-        return f"{self.rows:,} hidden{until} ({what}), the strangest is row {self.row} with {self.score:.4g}"
+        entry = f"{self.reason}: {self.place}" if self.reason else self.place
+        return f"{self.rows:,} hidden{until} ({entry}), the strangest is row {self.row} with {self.score:.4g}"
 
 
 @dataclass(frozen=True)
@@ -164,29 +164,31 @@ class Findings:
     @property
     def anomalies(self) -> int:
         """How many rows are flagged: above the threshold, not hidden, and not in an event that is too short."""
-        return int((self.scores > self.threshold).sum()) - sum(one.rows for one in self.hidden) - self.too_short
+        return int((self.scores > self.threshold).sum()) - sum(entry.rows for entry in self.hidden) - self.too_short
 
     @property
     def examples(self) -> tuple[Finding, ...]:
         """The ranked rows, with the repetitions within groups at the end."""
-        later = {rank for group in self.groups for rank in group.ranks[1:]}
-        return tuple(sorted(self.ranked, key=lambda one: (one.rank in later, one.rank)))
+        repeated = {rank for group in self.groups for rank in group.ranks[1:]}
+        return tuple(sorted(self.ranked, key=lambda finding: (finding.rank in repeated, finding.rank)))
 
     @property
     def rule(self) -> str:
         """Which rows are flagged: "the 10% highest-scoring rows; about 40 of them stand clear of the rest"."""
-        words, clear = f"score above {self.threshold:.4g}", min(self.clear, self.anomalies)
-        words = f"{self.decided_by} ({words})" if self.decided_by else words
-        words += f"; {self.too_short:,} more in events shorter than --min-steps" if self.too_short else ""
-        if not self.anomalies or not self.decided_by or "stand clear" in words or self.track is not None:
-            return words
-        stand = f"about {clear:,} of them stand{'' if clear > 1 else 's'}" if clear else "none of them stands"
-        stand = "it stands" if clear == self.anomalies == 1 else stand
-        return f"{words}; {stand} clear of the rest"
+        rule = f"score above {self.threshold:.4g}"
+        rule = f"{self.decided_by} ({rule})" if self.decided_by else rule
+        rule += f"; {self.too_short:,} more in events shorter than --min-steps" if self.too_short else ""
+        if not self.anomalies or not self.decided_by or "stand clear" in rule or self.track is not None:
+            return rule
+        clear = min(self.clear, self.anomalies)
+        if clear == self.anomalies == 1:
+            return f"{rule}; it stands clear of the rest"
+        who = f"about {clear:,} of them stand{'' if clear > 1 else 's'}" if clear else "none of them stands"
+        return f"{rule}; {who} clear of the rest"
 
     def to_json(self, top: int) -> dict[str, Any]:
         """The findings with the `top` highest rows, as `--json` prints them and REST returns them."""
-        flagged = [one for one in self.ranked if one.is_anomaly]
+        events = [finding.event_to_json() for finding in self.ranked if finding.is_anomaly]
         return {
             "source": self.source,
             "rows": self.rows,
@@ -197,10 +199,10 @@ class Findings:
             "threshold": self.threshold,
             "decided_by": self.decided_by,
             "anomalies": self.anomalies,
-            "hidden": [asdict(one) for one in self.hidden],
+            "hidden": [asdict(entry) for entry in self.hidden],
             "clear": self.clear,
             "top": [asdict(finding) for finding in self.ranked[:top]],
-            **({} if self.track is None else {"events": [one.event_to_json() for one in flagged]}),
+            **({} if self.track is None else {"events": events}),
             "groups": [asdict(group) for group in self.groups],
             "evaluation": self.evaluation,
             "check": list(self.check),
@@ -212,10 +214,10 @@ class Findings:
 
 def versions(*more: str) -> dict[str, str]:
     """The versions of Python, the platform, the packages that results depend on, and `more` packages."""
-    found = {"python": platform.python_version(), "platform": platform.platform()}
+    result = {"python": platform.python_version(), "platform": platform.platform()}
     for name in (*PACKAGES, *more):
         try:
-            found[name] = version(name)
+            result[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            result[name] = "not installed"
+    return result

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from addml import disk_fit, parameters
 from addml.arrays import Array, evenly_spaced, evenly_spaced_with_ends, index_like, namespace, to_numpy
-from addml.checkpoint import Checkpoint, Storage, described, open_checkpoint
+from addml.checkpoint import Checkpoint, Storage, fingerprint, open_checkpoint
 from addml.compute import blas_threads, max_threads, on_device, resolve_device
 from addml.config import Config
 from addml.decisions.decision import TrainingScores
@@ -37,7 +37,7 @@ from addml.model import Examples, Model
 from addml.scoring.guidance import Guided, calibrated, drop_doubtful_labels, with_label_weight
 from addml.scoring.scorer import MetricSpace, ViewScale
 from addml.scoring.views import Views
-from addml.text import TABLE
+from addml.text import TABLE, counted
 
 GROUP_REFERENCES = 16384  # of all groups together, in addition to those of the whole table
 GUIDING_ROWS = 20_000  # evenly spaced training rows that calibrate the weight of labelled anomalies
@@ -66,9 +66,9 @@ class Job:
     vectorizer: Vectorizer
     rows: Rows  # to be scored; a sample if the table is on disk
     training: Rows
-    marks: np.ndarray | None  # labels: 0 normal, 1 anomaly, -1 unknown
+    labels: np.ndarray | None  # 0 normal, 1 anomaly, -1 unknown
     randoms: list[np.random.Generator]
-    disk: Any = None  # addml.disk_fit.OnDisk, if the rows do not fit into memory
+    disk: disk_fit.OnDisk | None = None  # if the rows do not fit into memory
     members: list[Member] = field(default_factory=list)
 
 
@@ -94,22 +94,22 @@ def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group =
     config, storage = _shared_config(fits), storage or Storage()
     device = resolve_device(config.device)
     settings = {**config.to_plain(), "memory": storage.memory, **group.settings()}
-    with open_checkpoint(storage.checkpoint, settings, group) as saved:
-        jobs = [_prepare(one, device, storage, saved, group) for one in fits]
+    with open_checkpoint(storage.checkpoint, settings, group) as checkpoint:
+        jobs = [_prepare(request, device, storage, checkpoint, group) for request in fits]
         encoder = _initial_encoder(fits, jobs, device)  # draws the weights, before the split is drawn
         for job in jobs:
             job.members = _members(job)
         rows, members = _concatenated(jobs)
         learner_kind = ReconstructionLearner if isinstance(encoder, AutoencoderNetwork) else MetricLearner
         learner = learner_kind(encoder, config.loss, group)
-        if any(job.marks is not None for job in jobs) and config.loss.margin is None:
+        if any(job.labels is not None for job in jobs) and config.loss.margin is None:
             learner.loss = _with_margin(learner, rows, members)
         schedule = config.schedule(encoder, jobs[0].vectorizer.kind, max(len(member.train) for member in members))
-        state = saved.restored(TrainingState.begin(encoder.weights, config.patience), members, device)
+        state = checkpoint.restored(TrainingState.begin(encoder.weights, config.patience), members, device)
         if jobs[0].disk is not None:
             jobs[0].disk.announce_training(state.epoch)
         if not config.frozen:
-            train(learner, rows, members, schedule, state, lambda state: saved.save(state, members), group)
+            train(learner, rows, members, schedule, state, lambda state: checkpoint.save(state, members), group)
         for e in np.flatnonzero(state.collapsed):
             warn(
                 f"member {e} collapsed in epoch {state.collapsed[e]}: its embeddings became equal or infinite. The "
@@ -122,67 +122,69 @@ def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group =
 
 def _shared_config(fits: Sequence[Fit]) -> Config:
     """The settings of the first fit; the others must agree."""
-    first = fits[0].config
-    for one in fits[1:]:
-        for name, value in vars(one.config).items():
-            other = getattr(first, name)
-            if name not in (*MAY_DIFFER, "settings") and value != other:
-                raise ValueError(
-                    f"{name}={value!r} and {name}={other!r} cannot train together; only {MAY_DIFFER} may differ"
-                )
-    return first
+    shared = fits[0].config
+    for request in fits[1:]:
+        for name, value in vars(request.config).items():
+            if name not in (*MAY_DIFFER, "settings") and value != getattr(shared, name):
+                both = f"{name}={value!r} and {name}={getattr(shared, name)!r}"
+                raise ValueError(f"{both} cannot train together; only {MAY_DIFFER} may differ")
+    return shared
 
 
-def _prepare(one: Fit, device: str, storage: Storage, saved: Checkpoint, group: Group) -> Job:
+def _prepare(request: Fit, device: str, storage: Storage, checkpoint: Checkpoint, group: Group) -> Job:
     """Turn X into features, and check that a checkpoint belongs to them."""
-    config, X = one.config, one.X
-    if _reads_parts(one):
+    config, X = request.config, request.X
+    if _is_table_on_disk(request):
         source = open_source(X)
         for note in source.partial:
             warn(note, DroppedColumnsWarning)
         large = source.size > parameters.size("memory", storage.memory) and len(source) >= LEAST_STREAMED
         if large or group.size > 1:
-            return _prepare_disk(one, source, device, storage, saved, group)
+            return _prepare_disk(request, source, device, storage, checkpoint, group)
         X = pa.Table.from_batches(list(source.batches()))
     if group.size > 1:
-        raise ValueError(f"{type(X).__name__}: several workers share a table on disk; give a path of Parquet files")
-    if one.start is None:
-        vectorizer, rows = vectorizer_for(X, config).fit(X, config, one.names)
+        raise ValueError(f"X is of type {type(X).__name__}, but workers share a table on disk; give a Parquet path")
+    if request.start is None:
+        vectorizer, rows = vectorizer_for(X, config).fit(X, config, request.names)
     else:
-        vectorizer, rows = one.start.vectorizer, one.start.vectorizer.read(X)
+        vectorizer, rows = request.start.vectorizer, request.start.vectorizer.read(X)
     if len(rows) < 2:
-        raise ValueError(f"X has {len(rows)} row, which is too few to learn from: give at least two")
-    if config.frozen and one.labels is not None:
-        raise ValueError("labels cannot be learned from with encoder='pretrained'; leave them out, or use 'conv'")
+        raise ValueError(f"X has {counted(len(rows), 'row')}, which is too few to learn from: give at least two")
+    if config.frozen and request.labels is not None:
+        raise ValueError("encoder='pretrained' cannot learn from labels; leave them out, or use encoder='conv'")
     steps = of_rows(np.arange(len(rows)), rows)
-    marks = parameters.read_labels(one.labels, len(steps))
-    if marks is not None:  # several rows of the same time make one step
-        given, marks = marks, np.full(len(rows), -1)
-        np.maximum.at(marks, steps, given)
+    labels = parameters.read_labels(request.labels, len(steps))
+    if labels is not None:  # several rows of the same time make one step
+        row_labels, labels = labels, np.full(len(rows), -1)
+        np.maximum.at(labels, steps, row_labels)
     training = rows.for_training(device)
-    saved.claim(lambda: described(training.values, marks))
-    return Job(config, vectorizer, rows, training, marks, config.randoms())
+    checkpoint.claim(lambda: fingerprint(training.values, labels))
+    return Job(config, vectorizer, rows, training, labels, config.randoms())
 
 
-def _reads_parts(one: Fit) -> bool:
+def _is_table_on_disk(request: Fit) -> bool:
     """Whether X is a table on disk, which is read in parts; a series or a folder of images is not."""
-    if not is_on_disk(one.X):
+    X, config = request.X, request.config
+    if not is_on_disk(X):
         return False
-    if one.start is not None:
-        return one.start.kind == TABLE
-    path = not isinstance(one.X, Source) and not hasattr(one.X, "get_fragments")
-    return one.config.window is None and not (path and (one.config.takes_images or is_image_folder(one.X)))
+    if request.start is not None:
+        return request.start.kind == TABLE
+    is_path = not isinstance(X, Source) and not hasattr(X, "get_fragments")
+    return config.window is None and not (is_path and (config.takes_images or is_image_folder(X)))
 
 
-def _prepare_disk(one: Fit, source: Source, device: str, storage: Storage, saved: Checkpoint, group: Group) -> Job:
-    if one.labels is not None:
-        raise ValueError(f"labels cannot be learned from rows on disk; give memory > {source.size}, or a table")
-    if one.config.by:
-        raise ValueError(f"by={list(one.config.by)!r} needs rows in memory; give memory > {source.size}, or a table")
-    saved.claim(lambda: source.about)  # before hours of preparation
-    start = None if one.start is None else one.start.vectorizer
-    disk = disk_fit.prepare(one.config, source, start, device, storage, group)
-    return Job(one.config, disk.vectorizer, disk.sample, disk.rows, None, disk.randoms, disk)
+def _prepare_disk(
+    request: Fit, source: Source, device: str, storage: Storage, checkpoint: Checkpoint, group: Group
+) -> Job:
+    config = request.config
+    if request.labels is not None:
+        raise ValueError(f"labels need rows in memory; give memory > {source.size}, or a table")
+    if config.by:
+        raise ValueError(f"by={list(config.by)!r} needs rows in memory; give memory > {source.size}, or a table")
+    checkpoint.claim(lambda: source.about)  # before hours of preparation
+    start = None if request.start is None else request.start.vectorizer
+    disk = disk_fit.prepare(config, source, start, device, storage, group)
+    return Job(config, disk.vectorizer, disk.sample, disk.rows, None, disk.randoms, disk)
 
 
 def _initial_encoder(fits: Sequence[Fit], jobs: Sequence[Job], device: str) -> Any:
@@ -193,7 +195,7 @@ def _initial_encoder(fits: Sequence[Fit], jobs: Sequence[Job], device: str) -> A
     if start is None:
         encoder = config.networks(vectorizer, [random for job in jobs for random in job.randoms])
     else:
-        config.check_present(start.encoder, vectorizer)
+        config.check_encoder(start.encoder, vectorizer)
         encoder = start.encoder
     return encoder.with_weights(on_device(encoder.weights.astype(np.float32), device))
 
@@ -202,7 +204,7 @@ def _members(job: Job) -> list[Member]:
     if job.disk is not None:
         return [job.disk.member(random) for random in job.randoms]
     usable = job.rows.usable(job.config.steps_between(job.vectorizer.row_shape, len(job.rows)))
-    return [job.config.member(usable, job.marks, random) for random in job.randoms]
+    return [job.config.member(usable, job.labels, random) for random in job.randoms]
 
 
 def _concatenated(jobs: Sequence[Job]) -> tuple[Rows, list[Member]]:
@@ -239,8 +241,7 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, best: Array,
     model, scores = _calibrated(model, job.rows, space, device, threads)
     with blas_threads(1):
         baseline, examples = _baseline_and_examples(model, space, scores, config.normal_ratio)
-    if job.rows.groups is not None and model.vectorizer.groups is not None:
-        model, scores = _within_groups(model, job.rows, scores, space, device, threads)
+    model, scores = _within_groups(model, job.rows, scores, space, device, threads)
     model = replace(
         model,
         center=space.center,
@@ -254,9 +255,9 @@ def _finish(job: Job, learner: MetricLearner, state: TrainingState, best: Array,
     if job.disk is not None:
         model, rows = job.disk.scored(model, members, device, threads), None
     else:
-        marks, rows = held_out(members, len(scores)), job.rows
-        training = TrainingScores.of(scores, marks, job.marks, by_views=isinstance(model.scale, ViewScale))
-        model = replace(model, training=training, held_out=marks).decided(contamination=config.flagged)
+        is_held_out, rows = held_out(members, len(scores)), job.rows
+        training = TrainingScores.of(scores, is_held_out, job.labels, by_views=isinstance(model.scale, ViewScale))
+        model = replace(model, training=training, held_out=is_held_out).decided(contamination=config.flagged)
     return replace(model, profiles=job.vectorizer.profiles(rows, model.training.values <= model.threshold))
 
 
@@ -274,12 +275,12 @@ def metric_space(job: Job, learner: MetricLearner, weights: Array) -> MetricSpac
     center, scores = learner.row_scores(rows, ids, [len(member.train) for member in members], center)
     row_shape = job.vectorizer.row_shape
     weight = np.ones(job.vectorizer.features.width, np.float32) if row_shape is None else row_shape.counts()
-    labels = np.full(len(rows), -1) if job.marks is None else job.marks
+    labels = np.full(len(rows), -1) if job.labels is None else job.labels
     not_anomalous = np.flatnonzero(labels != 1)
     patches = getattr(learner.encoder, "patches", None)
 
-    def prepared(chosen: np.ndarray) -> np.ndarray:
-        return to_numpy(rows.take(index_like(chosen, weights)))
+    def prepared(ids: np.ndarray) -> np.ndarray:
+        return to_numpy(rows.take(index_like(ids, weights)))
 
     return MetricSpace(
         center=to_numpy(center),
@@ -290,12 +291,12 @@ def metric_space(job: Job, learner: MetricLearner, weights: Array) -> MetricSpac
         column_weight=weight,
         norms=_norms(prepared, not_anomalous, weight) if patches is None else np.zeros(len(not_anomalous)),
         prepared=prepared,
-        embed=lambda chosen: learner.embed(rows, padded(chosen, weights)),
+        embed=lambda ids: learner.embed(rows, padded(ids, weights)),
         distance=learner.loss.distance,
         random=job.randoms[0],
         anomalies=np.flatnonzero(labels == 1),
         normals=np.flatnonzero(labels == 0),
-        patches=None if patches is None else lambda chosen: patches(prepared(chosen)),
+        patches=None if patches is None else lambda ids: patches(prepared(ids)),
         levels=getattr(learner.encoder, "levels", ()),
     )
 
@@ -314,15 +315,14 @@ def _calibrated(model: Model, rows: Rows, space: MetricSpace, device: str, threa
         scores = model.member_scores(rows, device, threads, learned=True)
         model = model.with_scale(scores, incomplete)
         return model, model.combined(scores, rows)
-    some = np.unique(np.concatenate([space.anomalies, evenly_spaced_with_ends(np.arange(len(rows)), GUIDING_ROWS)]))
-    prepared, anomalous = space.prepared(some), np.isin(some, space.anomalies)
-    arrays = drop_doubtful_labels(scorer, model.scorer_arrays, prepared, distance)
-    model = replace(model, scorer_arrays=calibrated(scorer, arrays, prepared, distance))
+    ids = np.unique(np.concatenate([space.anomalies, evenly_spaced_with_ends(np.arange(len(rows)), GUIDING_ROWS)]))
+    features, is_anomaly = space.prepared(ids), np.isin(ids, space.anomalies)
+    arrays = drop_doubtful_labels(scorer, model.scorer_arrays, features, distance)
+    model = replace(model, scorer_arrays=calibrated(scorer, arrays, features, distance))
     scores = model.member_scores(rows, device, threads, learned=True)
     model = model.with_scale(scores, incomplete)
-    assert model.scale is not None
-    base = model.combined(scores, rows)[some]
-    arrays = with_label_weight(scorer, model.scorer_arrays, prepared, base, anomalous, model.scale, distance)
+    base = model.combined(scores, rows)[ids]
+    arrays = with_label_weight(scorer, model.scorer_arrays, features, base, is_anomaly, model.scale, distance)
     model = replace(model, scorer_arrays=arrays)
     return model, model.scores(rows, device, threads, learned=True)
 
@@ -330,35 +330,27 @@ def _calibrated(model: Model, rows: Rows, space: MetricSpace, device: str, threa
 def _within_groups(
     model: Model, rows: Rows, scores: np.ndarray, space: MetricSpace, device: str, threads: int
 ) -> tuple[Model, np.ndarray]:
-    """The model with references and a divisor for each group, and the training scores by them."""
+    """The model with references and a divisor for each group, if rows have groups, and the training scores by them."""
     groups, codes = model.vectorizer.groups, rows.groups
-    assert groups is not None
-    assert codes is not None
-    has_own = isinstance(model.scorer, Views) and not isinstance(rows, WindowRows)  # groups of windows share references
-    chosen = groups.to_have_references() if has_own else np.empty(0, np.int64)
-    if len(chosen):
-        features = MemoryRows(rows.take(np.arange(len(rows))), codes)
-        alone = [_group_alone(model, features, space, code, len(chosen), device, threads) for code in chosen.tolist()]
-        groups = groups.with_references(chosen, [one.scorer_arrays for one in alone], [one.scale for one in alone])
+    if groups is None or codes is None:
+        return model, scores
+    chosen = groups.to_have_references()
+    if len(chosen) and isinstance(model.scorer, Views) and not isinstance(rows, WindowRows):  # windows share references
+        references = int(np.clip(GROUP_REFERENCES // len(chosen), 64, model.scorer.references))
+        scorer, features = replace(model.scorer, references=references), rows.take(np.arange(len(rows)))
+        models = []  # one per group, with references from this group only
+        for code in chosen:
+            in_group = codes == code
+            usable = in_group[space.not_anomalous]
+            arrays = scorer.fit(space._replace(not_anomalous=space.not_anomalous[usable], norms=space.norms[usable]))
+            alone = replace(model, scorer_arrays=arrays)
+            models.append(alone.with_scale(alone.member_scores(features[in_group], device, threads)))
+        groups = groups.with_references(chosen, [one.scorer_arrays for one in models], [one.scale for one in models])
         model = replace(model, vectorizer=model.vectorizer.with_groups(groups))
         scores = model.within_groups(scores, rows, device, threads)  # divisors are still 1
     groups = groups.with_scores(scores, codes, compressed=isinstance(model.scale, ViewScale))
     model = replace(model, vectorizer=model.vectorizer.with_groups(groups))
     return model, model.divided(scores, codes)
-
-
-def _group_alone(
-    model: Model, rows: MemoryRows, space: MetricSpace, code: int, groups: int, device: str, threads: int
-) -> Model:
-    """The model with the references of one of `groups` groups only, and their scale."""
-    assert isinstance(model.scorer, Views)
-    assert rows.groups is not None
-    scorer = replace(model.scorer, references=int(np.clip(GROUP_REFERENCES // groups, 64, model.scorer.references)))
-    own = rows.groups[space.not_anomalous] == code
-    arrays = scorer.fit(space._replace(not_anomalous=space.not_anomalous[own], norms=space.norms[own]))
-    model = replace(model, scorer_arrays=arrays)
-    members = MemoryRows(rows.take(np.flatnonzero(rows.groups == code)))
-    return model.with_scale(model.member_scores(members, device, threads))
 
 
 def _baseline_and_examples(
@@ -367,9 +359,9 @@ def _baseline_and_examples(
     """The baseline row, and examples of normal rows if the scorer keeps training rows too."""
     kept = kept_by_most(space.kept, space.train, len(scores))
     low = kept[scores[kept] <= np.quantile(scores, float(normal_ratio))]  # the scorer finds what distillation missed
-    kept = low if len(low) else kept
-    some = evenly_spaced(kept, max(2, min(KEPT_FOR_MEDIANS, VALUES // model.encoder.inputs)))
-    baseline = baseline_of(model, space.prepared(some), scores[some], float(np.median(scores)))
+    normal = low if len(low) else kept
+    ids = evenly_spaced(normal, max(2, min(KEPT_FOR_MEDIANS, VALUES // model.encoder.inputs)))
+    baseline = baseline_of(model, space.prepared(ids), scores[ids], float(np.median(scores)))
     most = min(EXAMPLES, max(1, EXAMPLE_NUMBERS // model.features.width))
-    places = evenly_spaced(kept, most) if {"references", "rows"} & model.scorer_arrays.keys() else kept[:0]
-    return baseline, Examples(places, space.prepared(places))
+    ids = evenly_spaced(normal, most) if {"references", "rows"} & model.scorer_arrays.keys() else normal[:0]
+    return baseline, Examples(ids, space.prepared(ids))

@@ -30,7 +30,7 @@ from addml.scoring.views import embedded_places
 from addml.text import IMAGE, SERIES
 
 WINDOWS_AT_ONCE = 2**12  # when looking for references that overlap windows
-_unknown = partial(np.empty, 0)  # until the end of a fit
+_unknown = partial(np.empty, 0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class Model:
     distance: Distance
     scorer: Scorer
     scorer_arrays: dict[str, np.ndarray]
-    scale: EnsembleScale | ViewScale | None = None  # like the fields below, unknown until the training rows are scored
+    scale: EnsembleScale | ViewScale = None  # type: ignore[assignment]  # set at the end of a fit, like those below
     center: np.ndarray = field(default_factory=_unknown)  # (members, w)
     training: TrainingScores = field(default_factory=lambda: TrainingScores(_unknown(), _unknown()))
     decision: Decision = field(default_factory=lambda: Decision(np.inf, ""))
@@ -74,24 +74,23 @@ class Model:
         self, method: Any = None, contamination: Any = None, tau: float | None = None, alarm_rate: float | None = None
     ) -> Model:
         """The model with another threshold: the score `tau`, or one found by a method, a share or an alarm rate."""
-        given = {"contamination": contamination, "alarm_rate": alarm_rate, "method": method, "tau": tau}
-        given = {name: value for name, value in given.items() if value is not None}
-        if len(given) != 1:
-            some = ", ".join(f"{name}={value!r}" for name, value in given.items()) or "nothing"
-            raise ValueError(f"{some}: give one of contamination, alarm_rate, method and tau")
+        arguments = {"contamination": contamination, "alarm_rate": alarm_rate, "method": method, "tau": tau}
+        passed = [f"{name}={value!r}" for name, value in arguments.items() if value is not None]
+        if len(passed) != 1:
+            raise ValueError(f"{', '.join(passed) or 'nothing'}: give one of contamination, alarm_rate, method and tau")
         if tau is not None:
             parameters.check_number("tau", tau, -np.inf, with_low=False)
             return replace(self, decision=Decision(float(tau), GIVEN))
         if alarm_rate is not None:
             parameters.check_number("alarm_rate", alarm_rate, 0, 1, with_low=False)
             return replace(self, decision=self.training.decide(ALARM_RATE, float(alarm_rate)))
-        how, share = parameters.threshold_method(method, contamination)
-        if how == EVENTS:
+        method, share = parameters.threshold_method(method, contamination)
+        if method == EVENTS:
             if self.kind != SERIES:
                 raise ValueError("method='events' is for series; give contamination=0.1, or method='auto'")
             top = peaks(self.training.values, self.row_shape.shape[0], self.sampling.begins if self.sampling else ())
             return replace(self, decision=Decision(tail_threshold(top), EVENT_RATE, FALSE_RATE))
-        return replace(self, decision=self.training.decide(how, share))
+        return replace(self, decision=self.training.decide(method, share))
 
     def events(
         self, scores: np.ndarray, sampling: Sampling | None, count: int | None = None, shortest: int = 1
@@ -99,9 +98,9 @@ class Model:
         """The events in the scores of a series, and the threshold: the model's own, or one with at most `count`."""
         if self.kind != SERIES:
             raise ValueError("events(X) is for series; fit with window='auto'")
-        how = (() if sampling is None else sampling.begins, self.row_shape.shape[0], shortest)
-        tau = self.threshold if count is None else budget_threshold(scores, count, *how)
-        return tau, events(scores, tau, *how)
+        runs = (() if sampling is None else sampling.begins, self.row_shape.shape[0], shortest)
+        tau = self.threshold if count is None else budget_threshold(scores, count, *runs)
+        return tau, events(scores, tau, *runs)
 
     def rows_kept(self) -> np.ndarray:
         """Which training rows distillation kept, (epochs, members, n); a stopped member keeps none."""
@@ -111,7 +110,7 @@ class Model:
             raise ValueError("the rows that distillation kept are not stored for tables of over a million rows")
         return np.unpackbits(self.kept, axis=-1, count=len(self.training.values)).astype(bool)
 
-    # the columns of a table that it was trained on, and those that name the group of a row
+    # the columns of a table that the model was trained on, and those that name the group of a row
     used = property(lambda self: [] if self.columns is None else self.columns.used)
     by = property(lambda self: () if self.vectorizer.groups is None else self.vectorizer.groups.by)
 
@@ -136,7 +135,7 @@ class Model:
 
     @property
     def looks_ahead(self) -> bool:
-        """Whether a step of a series is scored by all windows over it, also later ones."""
+        """Whether a step of a series is scored by all windows that contain it, including later ones."""
         return self.kind == SERIES and not self.row_shape.causal
 
     def prepare(self, X: Any) -> np.ndarray:
@@ -155,10 +154,10 @@ class Model:
     def within_groups(self, scores: np.ndarray, rows: Rows, device: str, threads: int) -> np.ndarray:
         """The scores (n,) of these rows, adjusted by the references and the divisors of their groups."""
         features: Any = None  # prepared once, for all groups
-        for model, at, weight in self.own_models(rows.groups):
+        for model, index, weight in self.own_models(rows.groups):
             features = rows.take(np.arange(len(rows))) if features is None else features
-            in_group = model.combine(model.member_scores(features[at], device, threads))
-            scores[at] = (1 - weight) * scores[at] + weight * in_group
+            in_group = model.combine(model.member_scores(features[index], device, threads))
+            scores[index] = (1 - weight) * scores[index] + weight * in_group
         return self.divided(scores, rows.groups)
 
     def divided(self, scores: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
@@ -168,26 +167,27 @@ class Model:
         return self.vectorizer.groups.divided(scores, groups, compressed=isinstance(self.scale, ViewScale))
 
     def own_models(self, codes: np.ndarray | None) -> Iterator[tuple[Model, np.ndarray, float]]:
-        """For each group with references of its own: the model with only these, the places of its rows, its weight."""
+        """For each group with references of its own: the model with only these, the index of its rows, its weight."""
         groups = self.vectorizer.groups
         if codes is None or groups is None:
             return
         order = np.argsort(codes, kind="stable")
-        found, starts = np.unique(codes[order], return_index=True)
-        for code, at in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+        present, starts = np.unique(codes[order], return_index=True)
+        for code, index in zip(present.tolist(), np.split(order, starts[1:]), strict=True):
             if groups.own_weight[code] > 0:
-                yield self._own_model(groups, code), at, float(groups.own_weight[code])
+                yield self._own_model(groups, code), index, float(groups.own_weight[code])
 
     def _own_model(self, groups: Groups, code: int) -> Model:
         if code not in self._own_models:
-            sizes = [len(embedded_places(int(own))) for own in groups.own[:code] if own]
-            start, first, count = int(groups.own[:code].sum()), sum(sizes), int(groups.own[code])
+            before, count = groups.own[:code], int(groups.own[code])  # numbers of references
+            start = int(before.sum())
+            embedded = sum(len(embedded_places(int(references))) for references in before if references)
             arrays = {
                 "rows": groups.own_rows[start : start + count],
                 "column_weight": self.scorer_arrays["column_weight"],
-                "references": groups.own_embedded[:, first : first + len(embedded_places(count))],
+                "references": groups.own_embedded[:, embedded : embedded + len(embedded_places(count))],
             }
-            scale = ViewScale(*groups.own_scale[:, :, np.count_nonzero(groups.own[:code]), None])
+            scale = ViewScale(*groups.own_scale[:, :, np.count_nonzero(before), None])
             self._own_models[code] = replace(self, scorer_arrays=arrays, scale=scale)
         return self._own_models[code]
 
@@ -197,7 +197,6 @@ class Model:
 
     def combine(self, member_scores: np.ndarray, incomplete: np.ndarray | None = None) -> np.ndarray:
         """One score per row (n,) from the member scores (E, n); embeddings are neutral in `incomplete` rows (n,)."""
-        assert self.scale is not None
         if incomplete is not None:
             member_scores = self.neutral_scores(member_scores, incomplete)
         return np.asarray(self.scale.combine(member_scores))
@@ -215,7 +214,7 @@ class Model:
     def incomplete(self, rows: Rows | np.ndarray) -> np.ndarray | None:
         """With causal windows, which steps (n,) end an incomplete window.
 
-        Such a window is filled with copies of its first step. It is flat, and embeddings would find that strange.
+        Copies of its first step fill such a window. It is flat, so scores from embeddings would be too high.
         """
         if self.looks_ahead or not isinstance(rows, WindowRows):
             return None
@@ -223,7 +222,6 @@ class Model:
 
     def neutral_scores(self, member_scores: np.ndarray, incomplete: np.ndarray) -> np.ndarray:
         """The scores (E, n), with neutral ones from embeddings for the steps marked in `incomplete` (n,)."""
-        assert self.scale is not None
         embedded = self.scorer.embedded(len(self.encoder.weights))
         return np.where(embedded[:, None] & incomplete, self.scale.neutral, member_scores)
 
@@ -236,17 +234,17 @@ class Model:
     def member_scores(self, rows: Rows | np.ndarray, device: str, threads: int, *, learned: bool = False) -> np.ndarray:
         """The scores of each member, (E, n), or of each view of the scorer.
 
-        A score from embeddings of a window counts for all its steps, unless windows are causal; one from plain columns
-        counts for the last step only.
+        A score from the embedding of a window counts for all its steps, unless windows are causal. A score from plain
+        columns counts for the last step only.
         """
         rows, members = as_rows(rows), len(self.encoder.weights)
         result = np.empty((self.scorer.count(members), len(rows)))
 
-        def write(own: slice, block: np.ndarray) -> None:
-            result[:, own] = block
+        def write(part: slice, scores: np.ndarray) -> None:
+            result[:, part] = scores
 
-        def compute(x: Array, own: slice) -> Array:
-            return score_rows(self.scorer, x, embed(x), ready, self.distance, own, overlaps)
+        def compute(x: Array, part: slice) -> Array:
+            return score_rows(self.scorer, x, embed(x), ready, self.distance, part, overlaps)
 
         encoder = self.encoder.with_weights(on_device(self.encoder.weights, device))
         embed = encoder.patches if self.scorer.on_patches else encoder.embed  # type: ignore[attr-defined]
@@ -268,14 +266,15 @@ class Model:
         return Overlaps.of(blocks, keys, rows.windows.first, rows.windows.window)
 
     def maps(self, rows: Rows | np.ndarray, threads: int) -> np.ndarray:
-        """How strange each patch of an image is, (n, height, width) in patches of the network."""
-        rows, ready, scorer, network = as_rows(rows), self.scorer_ready("cpu"), self.scorer, self.encoder
+        """The anomaly maps of images: the score of each patch of the network, (n, height, width)."""
+        network: Any = self.encoder  # a PretrainedNetwork
+        rows, ready, scorer = as_rows(rows), self.scorer_ready("cpu"), self.scorer
         assert isinstance(scorer, PatchMemory)
-        result = np.empty((len(rows), *network.levels[0][1:]))  # type: ignore[attr-defined]
+        result = np.empty((len(rows), *network.levels[0][1:]))
 
-        def work(place: int) -> None:
-            x = rows.slice(place, 1)
-            result[place] = scorer.maps(network.patches(x), ready, scorer.locate(x, ready))[0]  # type: ignore[attr-defined]
+        def work(row: int) -> None:
+            x = rows.slice(row, 1)
+            result[row] = scorer.maps(network.patches(x), ready, scorer.locate(x, ready))[0]
 
         in_threads(work, len(rows), threads)
         return result
@@ -285,11 +284,11 @@ class Model:
         rows = as_rows(rows)
         result = np.empty((len(rows), len(self.encoder.weights) * self.encoder.outputs), np.float32)
 
-        def write(own: slice, block: np.ndarray) -> None:
-            result[own] = block.transpose(1, 0, 2).reshape(block.shape[1], -1)
+        def write(part: slice, z: np.ndarray) -> None:
+            result[part] = z.transpose(1, 0, 2).reshape(z.shape[1], -1)
 
         encoder = self.encoder.with_weights(on_device(self.encoder.weights, device))
-        in_blocks(rows, lambda x, own: encoder.embed(x), write, device, threads, self.block(device))
+        in_blocks(rows, lambda x, part: encoder.embed(x), write, device, threads, self.block(device))
         return result
 
     def scorer_ready(self, device: str) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """A model on disk: a folder with a JSON document and a safetensors file; neither can run code.
 
 `write` first writes weights-HASH.safetensors, then replaces model.json, which names it. A crash leaves the old model or
-the new one. Checksums detect damage; `load` scores a few rows, so that
-a model whose parts do not fit together is refused at once.
+the new one. Checksums detect damage. `load` scores a few rows, to refuse a model whose parts do not fit together.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from addml.scoring import scorer_from_plain
 
 FORMAT = 7  # addml 0.1 wrote up to 5
 DTYPES = ("float32", "float64", "int64", "uint8")
-TRIED = 4  # rows of each kind; of up to 1,024 references, one of the last four is embedded
+TRIAL_ROWS = 4  # of each kind; of up to 1,024 references, one of the last four is embedded
 HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -57,7 +56,7 @@ def load(path: str | os.PathLike[str], encoder: Any = None) -> Model:
     try:
         model = _model_of(document, arrays, encoder)
         _check(model, arrays)
-        _try(model)
+        _score_trial_rows(model)
     except WrongModuleError as error:
         raise ModelFileError(f"{path}: {error}") from None
     except ImportError:
@@ -84,16 +83,15 @@ def _document_of(model: Model) -> dict[str, Any]:
         "decision": asdict(model.decision),
         "training": {"compressed": model.training.compressed, "separation": model.training.separation},
         "history": [record_to_json(record) for record in model.history],
-        "profiles": [one.to_json() for one in model.profiles],
+        "profiles": [profile.to_json() for profile in model.profiles],
         "sampling": None if model.sampling is None else asdict(model.sampling),
         "ids": list(model.ids),
     }
 
 
 def _arrays_of(model: Model) -> dict[str, np.ndarray]:
-    assert model.scale is not None
     parts = {"features": model.vectorizer.features, "scale": model.scale, "examples": model.examples}
-    arrays = {f"{part}.{one.name}": getattr(value, one.name) for part, value in parts.items() for one in fields(value)}
+    arrays = {f"{part}.{f.name}": getattr(value, f.name) for part, value in parts.items() for f in fields(value)}
     groups = {} if model.vectorizer.groups is None else model.vectorizer.groups.arrays()
     return arrays | {
         **{f"groups.{name}": array for name, array in groups.items()},
@@ -109,20 +107,21 @@ def _arrays_of(model: Model) -> dict[str, np.ndarray]:
 
 
 def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: Any) -> Model:
-    scorer, scores, plain = scorer_from_plain(document["scorer"]), arrays["training_scores"], document["vectorizer"]
+    scorer, scores = scorer_from_plain(document["scorer"]), arrays["training_scores"]
     check_one_of("distance", document["distance"], DISTANCES)
     (rows,) = scores.shape
-    photographs = document["encoder"]["name"] == "pretrained"
-    vectorizer = vectorizer_from_json(plain, Features(**_under("features", arrays)), photographs=photographs)
-    if (groups := (plain["columns"] or {}).get("groups") or plain.get("entities")) is not None:
-        vectorizer = vectorizer.with_groups(Groups.from_json(groups, _under("groups", arrays)))
+    plain, photographs = document["vectorizer"], document["encoder"]["name"] == "pretrained"
+    vectorizer = vectorizer_from_json(plain, Features(**_arrays_in("features", arrays)), photographs=photographs)
+    groups = (plain["columns"] or {}).get("groups") or plain.get("entities")
+    if groups is not None:
+        vectorizer = vectorizer.with_groups(Groups.from_json(groups, _arrays_in("groups", arrays)))
     return Model(
         vectorizer=vectorizer,
         encoder=network_from_plain(document["encoder"], arrays["encoder.weights"], encoder),
         distance=document["distance"],
         scorer=scorer,
-        scorer_arrays=_under("scorer", arrays),
-        scale=scorer.scale(**_under("scale", arrays)),
+        scorer_arrays=_arrays_in("scorer", arrays),
+        scale=scorer.scale(**_arrays_in("scale", arrays)),
         center=arrays["center"],
         training=TrainingScores.from_json(document["training"], scores, arrays["calibrating"]),
         decision=Decision.from_json(document["decision"]),
@@ -130,7 +129,7 @@ def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: 
         kept=arrays["kept"],
         held_out=np.unpackbits(arrays["held_out"], axis=1, count=rows).astype(bool),
         baseline=arrays["baseline"],
-        examples=Examples(**_under("examples", arrays)),
+        examples=Examples(**_arrays_in("examples", arrays)),
         profiles=tuple(map(ColumnProfile.from_json, document["profiles"])),
         sampling=None if document["sampling"] is None else Sampling(**document["sampling"]),
         ids=tuple(map(str, document["ids"])),
@@ -139,9 +138,9 @@ def _model_of(document: dict[str, Any], arrays: dict[str, np.ndarray], encoder: 
     )
 
 
-def _under(prefix: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    start = f"{prefix}."
-    return {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
+def _arrays_in(part: str, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    prefix = f"{part}."
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
 
 
 def record_to_json(record: dict[str, Any]) -> dict[str, Any]:
@@ -157,14 +156,14 @@ def record_from_json(plain: dict[str, Any]) -> dict[str, Any]:
     return record | ({"members": list(map(record_from_json, plain["members"]))} if "members" in plain else {})
 
 
-def _try(model: Model) -> None:
-    """Score a row without values and a few of training: parts that do not fit together raise an error."""
+def _score_trial_rows(model: Model) -> None:
+    """Score a row without values and a few training rows: parts that do not fit together raise an error."""
     features, groups, codes = model.features, model.vectorizer.groups, None
     empty = features.transform(np.full((1, len(features.median)), np.nan))
-    known = model.examples.features, model.scorer_arrays.get("rows", empty)
-    rows = np.concatenate([empty, model.baseline[None], *(part[-TRIED:] for part in known)])
-    rows = rows[: model.block("cpu")]  # a single photograph: a large one takes seconds
-    if groups is not None and groups.own.any():  # the references of all groups are one array: the last miss first
+    examples, references = model.examples.features, model.scorer_arrays.get("rows", empty)
+    rows = np.concatenate([empty, model.baseline[None], examples[-TRIAL_ROWS:], references[-TRIAL_ROWS:]])
+    rows = rows[: model.block("cpu")]  # a single photograph, because a large one takes seconds
+    if groups is not None and groups.own.any():  # of all groups' references, a short array would lack the last
         codes = np.append(np.full(len(rows), -1), np.flatnonzero(groups.own)[-1])
         rows = np.concatenate([rows, groups.own_rows[-1:]])
     with np.errstate(all="ignore"):
@@ -172,8 +171,9 @@ def _try(model: Model) -> None:
 
 
 def _check(model: Model, arrays: dict[str, np.ndarray]) -> None:
-    """Check what a trial may miss: the names of arrays, and that divisors are positive. A column weight may be 0."""
-    if unexpected := sorted(set(arrays) - set(_arrays_of(model))):
+    """Check what trial rows may miss: the names of arrays, and that divisors are positive. A column weight may be 0."""
+    unexpected = sorted(set(arrays) - set(_arrays_of(model)))
+    if unexpected:
         raise ValueError(f"the arrays {unexpected} are unexpected")
     features, weight = model.features, model.scorer_arrays.get("column_weight", np.ones(1))
     divisors = [features.scale, features.bent_scale, weight[weight != 0]]
@@ -208,21 +208,21 @@ def write(path: str | os.PathLike[str], meta: dict[str, Any], arrays: dict[str, 
             with suppress(OSError):  # another process may have put something into it
                 folder.rmdir()
         raise
-    named = _named_weights(folder)  # by now perhaps those of another process, which must stay
+    current = _named_weights(folder)  # perhaps those that another process has just written, which must stay
     for file in old:
-        if HASH.fullmatch(file.stem[8:]) and file.stem[8:] not in (digest, named):
+        if HASH.fullmatch(file.stem[8:]) and file.stem[8:] not in (digest, current):
             file.unlink(missing_ok=True)
-    if named == digest and not weights.exists():  # another save removed them between our two steps
+    if current == digest and not weights.exists():  # another save removed them between our two steps
         write_whole(weights, content)
 
 
 def _named_weights(folder: Path) -> str | None:
     """The weights' hash in model.json, or None if it cannot be read."""
     try:
-        named = json.loads((folder / "model.json").read_bytes())["weights"]
+        weights = json.loads((folder / "model.json").read_bytes())["weights"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
-    return named if isinstance(named, str) and HASH.fullmatch(named) else None
+    return weights if isinstance(weights, str) and HASH.fullmatch(weights) else None
 
 
 def read(path: str | os.PathLike[str], *, finite: bool = True) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -43,7 +43,7 @@ FIRST, LAST = np.array([0]), np.array([-1])  # axes
 LAST_BITS = 1e-6  # relative; float32 logarithms differ by less between libraries
 ACTIVATIONS = {"tanh": "Tanh", "sigmoid": "Sigmoid", "relu": "Relu", "linear": "Identity"}
 
-About: TypeAlias = tuple[int, list[str | int] | None]  # the type of an input or output, and its shape if known
+TensorType: TypeAlias = tuple[int, list[str | int] | None]  # type code, and shape if known
 
 
 def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
@@ -53,17 +53,19 @@ def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
     Outputs: score, is_anomaly, p_value and probability (n,), for images also map (n, height, width).
     """
     check_is_fitted(detector, "threshold_")
-    g, model, training = Graph(), detector.model_, detector.training_
-    outputs: dict[str, About] = {name: (DOUBLE, ["rows"]) for name in ("score", "p_value", "probability")}
+    model, training = detector.model_, detector.training_
+    g = Graph()
+    outputs: dict[str, TensorType] = {name: (DOUBLE, ["rows"]) for name in ("score", "p_value", "probability")}
     outputs["is_anomaly"] = (BOOL, ["rows"])
     if isinstance(model.scorer, PatchMemory):
         shape = model.vectorizer.shape
-        X: About = (FLOAT, ["rows", *shape])
+        X: TensorType = (FLOAT, ["rows", *shape])
         outputs["map"] = (FLOAT, ["rows", *shape[1:]])
         score = _photo_score(g, "X", model)
     else:
-        for words in _obstacles(model):
-            raise ValueError(f"ONNX export supports numeric tables and photographs; this detector {words}")
+        obstacle = next(_obstacles(model), None)
+        if obstacle is not None:
+            raise ValueError(f"ONNX export supports numeric tables and photographs; this detector {obstacle}")
         X = (DOUBLE, ["rows", len(model.features.median)])
         score = _table_score(g, "X", model)
     g.Identity(score, output="score")
@@ -83,19 +85,19 @@ def to_onnx(detector: ADDML, path: str | os.PathLike[str]) -> None:
 def _obstacles(model: Model) -> Iterator[str]:
     """The reasons why a model cannot be exported, with remedies."""
     if model.kind != TABLE:
-        what = "a series" if model.kind == SERIES else "images without encoder='pretrained'"
-        yield f"was fitted to {what}; use addml.load"
+        data = "a series" if model.kind == SERIES else "images without encoder='pretrained'"
+        yield f"was fitted to {data}; use addml.load"
     if model.by:
         yield f"compares rows within {listed(model.by)}; fit it without by"
     columns = () if model.columns is None else model.columns.fitted
-    others = {one.name: one.kind for one in columns if one.kind != "number" or one.features != [one.name]}
+    others = [column for column in columns if column.kind != "number" or column.features != [column.name]]
     if others:
-        words = listed([f"{name!r} ({'has texts' if kind == 'number' else kind})" for name, kind in others.items()])
-        yield f"was fitted to {words}; drop these columns or convert them to numbers, and fit it again"
+        kinds = [f"{column.name!r} ({'has texts' if column.kind == 'number' else column.kind})" for column in others]
+        yield f"was fitted to {listed(kinds)}; drop these columns or convert them to numbers, and fit it again"
     if isinstance(model.scorer, Guided):
         yield "was fitted with labels; fit it without labels"
     elif type(model.scorer) not in SCORES:
-        yield f"has scorer={model.scorer!r}; fit with one of {', '.join(one.name for one in SCORES)}"
+        yield f"has scorer={model.scorer!r}; fit with one of {', '.join(scorer.name for scorer in SCORES)}"
     if not isinstance(model.encoder, MLPNetwork):
         yield f"has a custom {model.encoder.name}; fit it with encoder='mlp'"
 
@@ -114,24 +116,22 @@ class Graph:
         output = output or f"{self.prefix}{operator}_{len(self.nodes)}"
         outputs = [output, *(f"{output}_{number}" for number in range(unused))]
         names = list(inputs)
-        for place, value in enumerate(inputs):
+        for i, value in enumerate(inputs):
             if not isinstance(value, str):
-                names[place] = f"{self.prefix}constant_{len(self.constants)}"
-                self.constants.append(numpy_helper.from_array(np.asarray(value), names[place]))
+                names[i] = f"{self.prefix}constant_{len(self.constants)}"
+                self.constants.append(numpy_helper.from_array(np.asarray(value), names[i]))
         self.nodes.append(helper.make_node(operator, names, outputs, **attributes))
         return output
 
-    def finish(self, name: str, inputs: Mapping[str, About], outputs: Mapping[str, About]) -> Any:
-        first, last = (
-            [helper.make_tensor_value_info(end, *about) for end, about in one.items()] for one in (inputs, outputs)
-        )
-        return helper.make_graph(self.nodes, name, first, last, self.constants)
+    def finish(self, name: str, inputs: Mapping[str, TensorType], outputs: Mapping[str, TensorType]) -> Any:
+        ins = [helper.make_tensor_value_info(tensor, *kind) for tensor, kind in inputs.items()]
+        outs = [helper.make_tensor_value_info(tensor, *kind) for tensor, kind in outputs.items()]
+        return helper.make_graph(self.nodes, name, ins, outs, self.constants)
 
 
 def _table_score(g: Graph, X: str, model: Model) -> str:
     """Scores (n,) of X (n, d), stage by stage as in `Model.scores`."""
     assert isinstance(model.encoder, MLPNetwork)
-    assert model.scale is not None
     x = z = _features(g, X, model.features)
     for (matrix, bias), name in zip(model.encoder.layers, model.encoder.activations, strict=True):
         z = getattr(g, ACTIVATIONS[name])(g.Add(g.MatMul(z, matrix), bias))
@@ -146,24 +146,24 @@ def _features(g: Graph, X: str, features: Features) -> str:
     highest = np.where(features.sides < 0, features.median, np.inf)
     values = g.Min(g.Max(values, lowest), highest)
     values = g.Concat(values, g.Cast(g.Gather(missing, features.gaps, axis=1), to=DOUBLE), axis=1)
-    half = np.float64(0.5)  # the same quotient, without overflow in the difference
+    half = np.float64(0.5)  # halving both gives the same quotient without overflow in the difference
     values = g.Div(g.Sub(g.Mul(values, half), half * features.mean), half * features.scale)
     x = g.Clip(g.Cast(values, to=FLOAT), np.float32(-FARTHEST), np.float32(FARTHEST))
     if not features.knee[0]:
         return x
     # Robust features grow logarithmically and are then standardised.
     knee, mean, scale = (part.astype(np.float32) for part in (features.knee, features.bent_mean, features.bent_scale))
-    size = g.Cast(g.Div(g.Abs(x), knee), to=DOUBLE)  # ONNX has no log1p; float32 would lose small numbers
-    size = g.Mul(g.Cast(g.Log(g.Add(size, np.float64(1))), to=FLOAT), knee)
-    return g.Div(g.Sub(g.Mul(g.Sign(x), size), mean), scale)
+    magnitude = g.Cast(g.Div(g.Abs(x), knee), to=DOUBLE)  # ONNX has no log1p; float32 would lose small numbers
+    magnitude = g.Mul(g.Cast(g.Log(g.Add(magnitude, np.float64(1))), to=FLOAT), knee)
+    return g.Div(g.Sub(g.Mul(g.Sign(x), magnitude), mean), scale)
 
 
 def _combined(g: Graph, scores: str, scale: EnsembleScale | ViewScale) -> str:
     """Combine member or view scores (E, n) to scores (n,), float64."""
     scores = g.Cast(scores, to=DOUBLE)
     if isinstance(scale, ViewScale):
-        strangest = g.ReduceMax(g.Div(g.Sub(scores, scale.median), scale.unit), FIRST, keepdims=0)
-        return g.Mul(g.Sign(strangest), g.Log(g.Add(g.Abs(strangest), np.float64(1))))
+        highest = g.ReduceMax(g.Div(g.Sub(scores, scale.median), scale.unit), FIRST, keepdims=0)
+        return g.Mul(g.Sign(highest), g.Log(g.Add(g.Abs(highest), np.float64(1))))
     if len(scale.floor) == 1:
         return g.Squeeze(scores, FIRST)
     logs = g.Div(g.Sub(g.Log(g.Max(scores, scale.floor)), scale.mean), scale.deviation)
@@ -205,27 +205,28 @@ def _unit(g: Graph, z: str) -> str:
 
 def _views(g: Graph, x: str, z: str, model: Model) -> str:
     assert isinstance(model.scorer, Views)
-    ready, wanted, scores = model.scorer_ready("cpu"), model.scorer.views, dict[str, str]()
-    rows, features = ready["rows"].astype(np.float64), model.features
+    ready, views, features = model.scorer_ready("cpu"), model.scorer.views, model.features
+    rows = ready["rows"].astype(np.float64)
+    scores: dict[str, str] = {}
     # Features differ in their last bits between libraries; rows this close to a reference count as that reference.
     rounding = LAST_BITS * (abs(ready["rows"]) + abs(features.bent_mean) / features.bent_scale)
     matches = _self_matches(g, x, rows, rounding, ready["keys"].places)
-    if "columns" in wanted or "distilled" in wanted:
+    if "columns" in views or "distilled" in views:
         scores |= _along_columns(g, x, matches, ready)
-    if "space" in wanted:
+    if "space" in views:
         scores["space"] = _in_space(g, _unit(g, z) if model.distance == "cosine" else z, matches, ready)
-    if "tails" in wanted:
+    if "tails" in views:
         scores["tails"] = _tails(g, x, matches, rows, rounding, ready["tails"])
-    return g.Concat(*(g.Unsqueeze(scores[view], FIRST) for view in wanted), axis=0)
+    return g.Concat(*(g.Unsqueeze(scores[view], FIRST) for view in views), axis=0)
 
 
-def _self_matches(g: Graph, x: str, rows: np.ndarray, rounding: np.ndarray, places: np.ndarray) -> str:
-    """Which rows equal which references (n, R), the first of equal ones: a reference is not its own neighbour."""
-    nearest = np.full(len(rows), -np.inf)
-    nearest[places] = (rounding**2).sum(1)[places]
+def _self_matches(g: Graph, x: str, rows: np.ndarray, rounding: np.ndarray, distinct: np.ndarray) -> str:
+    """Which rows equal which `distinct` references, (n, R): a reference is not its own neighbour."""
+    tolerance = np.full(len(rows), -np.inf)
+    tolerance[distinct] = (rounding**2).sum(1)[distinct]
     x = g.Cast(x, to=DOUBLE)  # float64, for squared distances more precise than the rounding
     squared = g.Add(g.Add(g.MatMul(x, -2 * rows.T), (rows**2).sum(1)), g.ReduceSumSquare(x, LAST))
-    return g.LessOrEqual(squared, nearest)
+    return g.LessOrEqual(squared, tolerance)
 
 
 def _along_columns(g: Graph, x: str, matches: str, ready: dict[str, Any]) -> dict[str, str]:
@@ -243,9 +244,9 @@ def _along_columns(g: Graph, x: str, matches: str, ready: dict[str, Any]) -> dic
 
     steps = _over_columns(g, apart, g.Where(matches, FAR, ZERO), inside, columns.columns.astype(np.float32))
     distances = g.Mul(steps, step)
-    kept = g.Slice(distances, FIRST, np.array([ready["kept"]]), np.array([1]))
-    near = {"columns": (distances, len(ready["rows"])), "distilled": (kept, ready["kept"])}
-    return {view: g.Add(_mean(g, _nearest(g, *choice, view)), beyond) for view, choice in near.items()}
+    distilled = g.Slice(distances, FIRST, np.array([ready["kept"]]), np.array([1]))
+    references = {"columns": (distances, len(ready["rows"])), "distilled": (distilled, ready["kept"])}
+    return {view: g.Add(_mean(g, _nearest(g, *subset, view)), beyond) for view, subset in references.items()}
 
 
 def _in_space(g: Graph, z: str, matches: str, ready: dict[str, Any]) -> str:
@@ -255,8 +256,8 @@ def _in_space(g: Graph, z: str, matches: str, ready: dict[str, Any]) -> str:
     z = g.Sub(z, ready["origin"])
     square = g.ReduceSumSquare(z, LAST)
     matches = g.Gather(matches, np.array(embedded_places(len(ready["rows"]))), axis=1)
-    apart = g.Add(g.MatMul(z, products.T), g.Where(matches, FAR, squares))
-    squared = g.Add(_nearest(g, apart, len(squares), "space"), square)
+    offsets = g.Add(g.MatMul(z, products.T), g.Where(matches, FAR, squares))  # squared distances minus `square`
+    squared = g.Add(_nearest(g, offsets, len(squares), "space"), square)
     squared = g.Where(g.Greater(squared, g.Mul(square, np.float32(ROUNDING))), squared, ZERO)
     return _mean(g, g.Sqrt(squared))
 
@@ -279,9 +280,9 @@ def _tails(g: Graph, x: str, matches: str, rows: np.ndarray, rounding: np.ndarra
 
 def _over_columns(g: Graph, add: Callable[..., str], start: str, x: str, *columns: np.ndarray) -> str:
     """Fold `add` over the columns of x (n, c) and of constants (c, R), one at a time to save memory."""
-    body, names = Graph(f"{add.__name__}_"), [f"{add.__name__}_input_{place}" for place in range(1 + len(columns))]
+    body, names = Graph(f"{add.__name__}_"), [f"{add.__name__}_input_{i}" for i in range(1 + len(columns))]
     body.Identity(add(body, "total", *names), output="sum")
-    inputs: dict[str, About] = {"total": (FLOAT, None), names[0]: (FLOAT, ["rows"])}
+    inputs: dict[str, TensorType] = {"total": (FLOAT, None), names[0]: (FLOAT, ["rows"])}
     inputs |= {name: (FLOAT, [array.shape[1]]) for name, array in zip(names[1:], columns, strict=True)}
     loop = body.finish("column", inputs, {"sum": (FLOAT, None)})
     axes = [1] + [0] * len(columns)
@@ -296,9 +297,9 @@ def _nearest(g: Graph, distances: str, size: int, view: str) -> str:
 
 def _mean(g: Graph, nearest: str) -> str:
     """The mean (n,) of the finite distances (n, k); 0 if there are none."""
-    known = g.Not(g.IsInf(nearest))
-    count = g.ReduceSum(g.Cast(known, to=FLOAT), LAST, keepdims=0)
-    return g.Div(g.ReduceSum(g.Where(known, nearest, ZERO), LAST, keepdims=0), g.Max(count, ONE))
+    finite = g.Not(g.IsInf(nearest))
+    count = g.ReduceSum(g.Cast(finite, to=FLOAT), LAST, keepdims=0)
+    return g.Div(g.ReduceSum(g.Where(finite, nearest, ZERO), LAST, keepdims=0), g.Max(count, ONE))
 
 
 SCORES: dict[type[Any], Callable[..., str]] = {Views: _views, Center: _center}
@@ -326,18 +327,18 @@ def _photo_score(g: Graph, images: str, model: Model) -> str:
         return g.Resize(maps, "", "", g.Concat(count, np.array([1, *size]), axis=0), mode="linear")
 
     fine, coarse = (_patch_map(g, name, level, ready) for level, name in enumerate(LEVELS))
-    found = g.Div(g.Add(fine, resized(coarse, network.levels[0][1:])), np.float32(2))
-    strangest = g.TopK(g.Flatten(found), np.array([top_count(network.levels[0])]), unused=1)
-    g.Squeeze(resized(found, shape[1:]), np.array([1]), output="map")
-    return g.Cast(g.ReduceMean(strangest, LAST, keepdims=0), to=DOUBLE)
+    patch_map = g.Div(g.Add(fine, resized(coarse, network.levels[0][1:])), np.float32(2))
+    top = g.TopK(g.Flatten(patch_map), np.array([top_count(network.levels[0])]), unused=1)
+    g.Squeeze(resized(patch_map, shape[1:]), np.array([1]), output="map")
+    return g.Cast(g.ReduceMean(top, LAST, keepdims=0), to=DOUBLE)
 
 
 def _patch_map(g: Graph, name: str, level: int, ready: dict[str, Any]) -> str:
     """The distance (n, 1, h, w) of each patch to the nearest reference, from features (n, c, h, w)."""
     channels, height, width = map(int, ready["levels"][level])
     (mean, deviation), references = ready[f"standard{level}"], ready[f"products{level}"].T
-    places = g.Transpose(g.Reshape(name, np.array([0, channels, height * width])), perm=[0, 2, 1])
-    places = g.Div(g.Sub(places, mean), deviation)
-    nearest = g.ReduceMin(g.Add(g.MatMul(places, references[:-1]), references[-1]), LAST, keepdims=0)
-    squared = g.Max(g.Add(nearest, g.ReduceSumSquare(places, LAST, keepdims=0)), ZERO)
+    patches = g.Transpose(g.Reshape(name, np.array([0, channels, height * width])), perm=[0, 2, 1])
+    patches = g.Div(g.Sub(patches, mean), deviation)
+    nearest = g.ReduceMin(g.Add(g.MatMul(patches, references[:-1]), references[-1]), LAST, keepdims=0)
+    squared = g.Max(g.Add(nearest, g.ReduceSumSquare(patches, LAST, keepdims=0)), ZERO)
     return g.Reshape(g.Div(g.Sqrt(squared), ready["units"][level]), np.array([-1, 1, height, width]))

@@ -14,7 +14,7 @@ import numpy as np
 
 LEAST_MEMORY = 2**20  # bytes
 LARGEST = 2**63 - 1  # the largest int64
-WIDEST = 2**16  # of a layer, in units; also the most members
+WIDEST = 2**16  # most units of a layer, and most members
 
 
 class Part:
@@ -29,8 +29,8 @@ class Part:
     def set_params(self, **changes: Any) -> Self:
         for name, value in changes.items():
             if name not in vars(self):
-                known = ", ".join(vars(self)) or "none"
-                raise ValueError(f"{type(self).__name__} has no parameter {name!r}; its parameters: {known}")
+                names = ", ".join(vars(self)) or "none"
+                raise ValueError(f"{type(self).__name__} has no parameter {name!r}; its parameters: {names}")
             setattr(self, name, value)
         return self
 
@@ -40,7 +40,7 @@ class Part:
     def __repr__(self) -> str:
         """Only the parameters that differ from their defaults."""
         defaults = {field.name: field.default for field in fields(self)}  # type: ignore[arg-type]
-        changed = [f"{name}={own!r}" for name, own in vars(self).items() if repr(own) != repr(defaults.get(name))]
+        changed = [f"{name}={value!r}" for name, value in vars(self).items() if repr(value) != repr(defaults.get(name))]
         return f"{type(self).__name__}({', '.join(changed)})"
 
 
@@ -68,9 +68,9 @@ def to_json(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, Mapping):
-        return {str(name): to_json(own) for name, own in value.items()}
+        return {str(key): to_json(item) for key, item in value.items()}
     if isinstance(value, (tuple, list, np.ndarray)):
-        return [to_json(own) for own in value]
+        return [to_json(item) for item in value]
     if isinstance(value, Rational) and not isinstance(value, Integral):
         return float(value)
     if value is None or isinstance(value, (str, int, float, bool)):
@@ -97,14 +97,15 @@ def _is_whole(value: Any, least: int) -> bool:
 def check_number(
     name: str, value: Any, low: float, high: float = math.inf, *, with_low: bool, with_high: bool = True
 ) -> None:
-    """Check for a finite number from low to high; an end itself is allowed with `with_low`, `with_high`."""
+    """Check for a finite number from low to high, which are allowed themselves with `with_low` and `with_high`."""
     try:
-        size = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else math.nan
     except OverflowError:
-        size = math.inf
-    inside = low <= size <= high and math.isfinite(size)
-    if not inside or (size == low and not with_low) or (size == high and not with_high):
-        opening, closing = "[" if with_low else "(", "]" if with_high and math.isfinite(high) else ")"
+        number = math.inf
+    is_inside = low <= number <= high and math.isfinite(number)
+    if not is_inside or (number == low and not with_low) or (number == high and not with_high):
+        opening = "[" if with_low else "("
+        closing = "]" if with_high and math.isfinite(high) else ")"
         raise ValueError(f"{name}={value!r} must be a number in {opening}{low:g}, {high:g}{closing}")
 
 
@@ -115,23 +116,23 @@ def threshold_method(method: Any, contamination: Any) -> tuple[Any, float | None
     """The threshold method (a name or a PyThresh object) and its share, from a user's two arguments."""
     if method is not None and contamination is not None:
         raise ValueError(f"method={method!r} estimates the share; leave out contamination={contamination!r}")
-    given = contamination if method is None else method
-    if hasattr(given, "eval") and not isinstance(given, (str, type)):
-        return given, None
+    choice = contamination if method is None else method
+    if hasattr(choice, "eval") and not isinstance(choice, (str, type)):
+        return choice, None
     if method is not None:
         check_one_of("method", method, THRESHOLDS)
-    if isinstance(given, str) and given in THRESHOLDS:
-        return given, None
+    if isinstance(choice, str) and choice in THRESHOLDS:
+        return choice, None
     check_number("contamination", contamination, 0, 0.5, with_low=False)
     return "quantile", float(contamination)
 
 
 def size(name: str, value: Any) -> int:
     """A memory size in bytes, from a whole number or a text such as "2GiB" or "500 MB"."""
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B)\s*", value) if isinstance(value, str) else None
-    if found:
-        power = "KMGT".index(found[2][0]) + 1
-        value = int(float(found[1]) * (1024 if "i" in found[2] else 1000) ** power)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]i?B)\s*", value) if isinstance(value, str) else None
+    if match:
+        power = "KMGT".index(match[2][0]) + 1
+        value = int(float(match[1]) * (1024 if "i" in match[2] else 1000) ** power)
     if not _is_whole(value, LEAST_MEMORY):
         raise ValueError(f"{name}={value!r} must be a memory size of at least 1 MiB, such as '2GiB' or '500MB'")
     return int(value)
@@ -161,26 +162,26 @@ def read_labels(labels: Any, rows: int) -> np.ndarray | None:
         raise ValueError("labels holds lists of different lengths; give one label for each row") from None
     if array.shape != (rows,):
         raise ValueError(f"labels has shape {array.shape}, X has {rows} rows; give one label for each row")
-    valid = [isinstance(value, Real) and value in (-1, 0, 1) for value in array.tolist()]
-    if not all(valid):
-        invalid = array[valid.index(False)]
+    is_valid = [isinstance(value, Real) and value in (-1, 0, 1) for value in array.tolist()]
+    if not all(is_valid):
+        invalid = array[is_valid.index(False)]
         raise ValueError(f"labels holds {invalid!s} ({array.dtype}); use 0 for normal, 1 for anomaly, -1 for unknown")
-    marks = array.astype(np.int64)
-    if (marks != 1).sum() < 2:
+    array = array.astype(np.int64)
+    if (array != 1).sum() < 2:
         raise ValueError("labels marks all rows, or all but one, as anomalies; at least two must be normal or unknown")
-    return marks
+    return array
 
 
-def places(name: str, value: Any, rows: int) -> np.ndarray:
+def selected_rows(name: str, value: Any, rows: int) -> np.ndarray:
     """Row numbers from a list of numbers, a mask or a slice; None means all rows."""
     index = slice(None) if value is None else list(value) if isinstance(value, tuple) else value
     try:
-        chosen = np.arange(rows)[index]
+        selected = np.arange(rows)[index]
     except IndexError as error:
         raise ValueError(f"{name}={value!r} does not select from {rows} rows ({error})") from None
-    if np.ndim(chosen) != 1:
+    if np.ndim(selected) != 1:
         raise ValueError(f"{name}={value!r} must be a list of row numbers from 0 to {rows - 1}, such as [0]")
-    return np.asarray(chosen)
+    return np.asarray(selected)
 
 
 def generator_seed(random_state: Any) -> np.random.SeedSequence:

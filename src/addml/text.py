@@ -26,23 +26,24 @@ def shortened(text: str, most: int = 60) -> str:
     return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
-def counted(count: int, one: str, many: str | None = None) -> str:
+def counted(count: int, singular: str, plural: str | None = None) -> str:
     """`1 row`, `2,000 rows`."""
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """' Did you mean ...?' with the known names closest to `name`; empty if none is close."""
-    near = difflib.get_close_matches(name[:100], [*islice(known, 1000)], n=3, cutoff=0.6)  # a client may send a million
-    return f" Did you mean {' or '.join(repr(other) for other in near)}?" if near else ""
+    candidates = [*islice(known, 1000)]  # a client may send a million
+    matches = difflib.get_close_matches(name[:100], candidates, n=3, cutoff=0.6)
+    return f" Did you mean {' or '.join(map(repr, matches))}?" if matches else ""
 
 
 def json_value(value: Any) -> Any:
-    """The value as JSON can hold it: null for numbers that are not finite, text for unknown types."""
+    """The value as JSON: null for numbers that are not finite, text for unknown types."""
     if isinstance(value, Mapping):
-        return {str(key): json_value(inner) for key, inner in value.items()}
+        return {str(key): json_value(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [json_value(inner) for inner in value]
+        return [json_value(item) for item in value]
     if hasattr(value, "tolist"):
         return json_value(value.tolist())
     if isinstance(value, float):
@@ -59,7 +60,7 @@ DIRECTION_MARKS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # ca
 
 
 def number(value: float, digits: int = 4) -> str:
-    """A count or a measure, such as a score: like `figure`, but whole numbers in full and grouped from 1,234 on."""
+    """A count or a measure, such as a score: like `figure`, but whole numbers keep all digits, grouped from 1,234."""
     if not math.isfinite(value):
         return "not a number" if math.isnan(value) else ("∞" if value > 0 else "-∞")
     return f"{value:,.0f}" if abs(value) < 1e15 and value == int(value) else figure(value, digits)
@@ -79,7 +80,7 @@ def figure(value: float, digits: int) -> str:
 
 
 def fixed(value: float, places: int) -> str:
-    """A number with a fixed number of decimals, as columns of numbers need."""
+    """A number with a fixed number of decimals, for columns of numbers."""
     return f"{value:,.{places}f}" if math.isfinite(value) else number(value)
 
 
@@ -136,8 +137,8 @@ def visible(line: str) -> str:
     return line if line.isprintable() else "".join(map(_visible, line))
 
 
-def _visible(letter: str) -> str:
-    if letter in LINE_BREAKS:
+def _visible(character: str) -> str:
+    if character in LINE_BREAKS:
         return " "
-    is_control = letter in DIRECTION_MARKS or unicodedata.category(letter) in ("Cc", "Cs")
-    return "\N{REPLACEMENT CHARACTER}" if is_control else letter
+    is_control = character in DIRECTION_MARKS or unicodedata.category(character) in ("Cc", "Cs")
+    return "\N{REPLACEMENT CHARACTER}" if is_control else character

@@ -65,25 +65,25 @@ def test_the_heat_map_adds_up_and_shows_the_place(images, detector):
 
 def test_width_and_depth(images):
     for hidden in [(), (5,), (3, 4, 5)]:
-        found = addml.ADDML(encoder=addml.Conv(hidden, 6), members=2, epochs=2, random_state=0).fit(images)
-        assert found.encoder_.channels == hidden
-        assert found.encoder_.outputs == 6
-        assert np.isfinite(found.anomaly_scores_).all()
+        fitted = addml.ADDML(encoder=addml.Conv(hidden, 6), members=2, epochs=2, random_state=0).fit(images)
+        assert fitted.encoder_.channels == hidden
+        assert fitted.encoder_.outputs == 6
+        assert np.isfinite(fitted.anomaly_scores_).all()
 
 
 def test_early_stopping_and_the_best_network(images):
     settings = {"encoder": "conv", "members": 2, "epochs": 40, "patience": 2, "learning_rate": 0.03, "random_state": 0}
-    found = addml.ADDML(**settings).fit(images)
-    assert len(found.history_) < 40
-    stopped = [len([one for one in found.history_ if member < len(one["members"])]) for member in range(2)]
+    fitted = addml.ADDML(**settings).fit(images)
+    assert len(fitted.history_) < 40
+    stopped = [len([epoch for epoch in fitted.history_ if member < len(epoch["members"])]) for member in range(2)]
     assert all(count < 40 for count in stopped)
 
 
 def test_distillation_drops_the_strange_image_and_keeps_the_share(images):
     X = images.copy()
     X[5] = 255  # far from the centre under any network
-    found = addml.ADDML(encoder="conv", members=2, epochs=4, normal_ratio=0.6, random_state=0).fit(X)
-    kept = found.rows_kept()
+    fitted = addml.ADDML(encoder="conv", members=2, epochs=4, normal_ratio=0.6, random_state=0).fit(X)
+    kept = fitted.rows_kept()
     assert kept.shape == (4, 2, 90)
     train = 90 - 9
     np.testing.assert_array_equal(kept.sum(axis=2), np.full((4, 2), np.ceil(0.6 * train)))
@@ -112,19 +112,19 @@ def test_collapse_is_found_and_said():
 def test_labels_and_refit(images, detector):
     labels = np.full(90, -1)
     labels[5], labels[10:20] = 1, 0
-    found = clone(detector).fit(images, labels=labels)
-    assert found.anomaly_scores_.argmax() == 5
-    before = found.encoder_.weights.copy()
-    assert not np.array_equal(found.refit(images).encoder_.weights, before)
+    fitted = clone(detector).fit(images, labels=labels)
+    assert fitted.anomaly_scores_.argmax() == 5
+    before = fitted.encoder_.weights.copy()
+    assert not np.array_equal(fitted.refit(images).encoder_.weights, before)
     with pytest.raises(ValueError, match="refit continues with 3 networks"):
-        found.set_params(encoder__hidden=(4,)).refit(images)
+        fitted.set_params(encoder__hidden=(4,)).refit(images)
 
 
 def test_floats_grey_images_without_channels_and_uneven_sizes():
     X = np.random.default_rng(0).random((40, 5, 7))
-    found = addml.ADDML(encoder="conv", members=1, epochs=1, random_state=0).fit(X)
-    np.testing.assert_array_equal(found.anomaly_score(X[:, None]), found.anomaly_scores_)
-    assert found.explain(X[:2]).shape == (2, 5, 7)
+    fitted = addml.ADDML(encoder="conv", members=1, epochs=1, random_state=0).fit(X)
+    np.testing.assert_array_equal(fitted.anomaly_score(X[:, None]), fitted.anomaly_scores_)
+    assert fitted.explain(X[:2]).shape == (2, 5, 7)
 
 
 @pytest.mark.parametrize(
@@ -156,12 +156,12 @@ def test_folders_in_the_detector(tmp_path):
     X = np.random.default_rng(0).integers(0, 255, (12, 6, 5)).astype(np.uint8)
     for place, image in enumerate(X):
         Image.fromarray(image).save(tmp_path / f"{place:02d}.png")
-    found = addml.ADDML(encoder="conv", members=1, epochs=1, random_state=0).fit(tmp_path)
-    np.testing.assert_array_equal(found.anomaly_score(X), found.anomaly_scores_)
-    np.testing.assert_array_equal(found.anomaly_score(str(tmp_path)), found.anomaly_scores_)
+    fitted = addml.ADDML(encoder="conv", members=1, epochs=1, random_state=0).fit(tmp_path)
+    np.testing.assert_array_equal(fitted.anomaly_score(X), fitted.anomaly_scores_)
+    np.testing.assert_array_equal(fitted.anomaly_score(str(tmp_path)), fitted.anomaly_scores_)
     assert addml.read_images(tmp_path).images.shape == (12, 1, 6, 5)
     with pytest.raises(ValueError, match="is not a folder"):
-        found.anomaly_score(tmp_path / "nothing")
+        fitted.anomaly_score(tmp_path / "nothing")
     Image.fromarray(X[0]).resize((9, 9)).save(tmp_path / "00.png")
     with pytest.warns(UserWarning, match=r"resized to 6 x 5 pixels \(--size\): 1 of 12 images"):
-        found.anomaly_score(tmp_path)
+        fitted.anomaly_score(tmp_path)

@@ -43,8 +43,8 @@ def test_exactly_the_share_of_training_rows_is_called_anomalous(quick, X, contam
     detector = quick(contamination=contamination, scorer="center").fit(X[:rows])
     tied = rows - len(np.unique(detector.anomaly_scores_))
     assert tied <= 4  # two rows that are each other's nearest
-    found = (detector.fit_predict(X[:rows]) == -1).sum()
-    assert abs(found - contamination * rows) < 1 + tied
+    flagged = (detector.fit_predict(X[:rows]) == -1).sum()
+    assert abs(flagged - contamination * rows) < 1 + tied
 
 
 @pytest.mark.parametrize("contamination", [0.05, 0.1, 0.25, 1 / 3, 0.5])
@@ -54,11 +54,11 @@ def test_the_local_score_calls_that_share_anomalous_but_for_ties(quick, X, conta
     detector = quick(contamination=contamination).fit(X[:rows])
     scores, share = detector.anomaly_scores_, contamination * rows
     assert len(np.unique(scores)) >= 0.9 * rows
-    found = detector.predict(X[:rows]) == -1
+    flagged = detector.predict(X[:rows]) == -1
     at_most = np.ceil(share - 1e-9)
-    at_least = np.floor(share + 1e-9) - (scores == scores[~found].max()).sum() + 1
-    assert at_least <= found.sum() <= at_most
-    assert scores[found].min() > scores[~found].max()
+    at_least = np.floor(share + 1e-9) - (scores == scores[~flagged].max()).sum() + 1
+    assert at_least <= flagged.sum() <= at_most
+    assert scores[flagged].min() > scores[~flagged].max()
 
 
 def test_tied_scores_are_not_called_anomalous(quick):
@@ -169,8 +169,8 @@ def test_which_rows_were_kept_is_remembered(quick, X, ratio):
     kept = detector.rows_kept()
     assert kept.shape == (len(detector.history_), 2, 60)
     assert kept.dtype == bool
-    told = [[part["rows_kept"] for part in entry["members"]] for entry in detector.history_]
-    np.testing.assert_array_equal(kept.sum(axis=2), told)
+    logged = [[part["rows_kept"] for part in entry["members"]] for entry in detector.history_]
+    np.testing.assert_array_equal(kept.sum(axis=2), logged)
     assert (kept.sum(axis=2) == max(2, math.ceil(ratio * 54 - 1e-9))).all()  # M is 60 less the 6 rows of V
 
 

@@ -143,9 +143,10 @@ def test_the_view_of_a_score_by_hand():
     whole = model.combine(model.member_scores(features, "cpu", 1))
     expected = np.empty(200)
     for code in (0, 1):
-        own = next(one for one, at, _ in model.own_models(codes) if codes[at[0]] == code)
-        at = codes == code
-        expected[at] = whole[at] / 3 + 2 / 3 * own.combine(own.member_scores(features[at], "cpu", 1))
+        group_model = next(own for own, index, _ in model.own_models(codes) if codes[index[0]] == code)
+        in_group = codes == code
+        scores = group_model.combine(group_model.member_scores(features[in_group], "cpu", 1))
+        expected[in_group] = whole[in_group] / 3 + 2 / 3 * scores
     plain = np.sign(expected) * np.expm1(abs(expected)) / model.vectorizer.groups.divisor[codes]
     found = model.scores(MemoryRows(features, codes), "cpu", 1)
     np.testing.assert_allclose(found, np.sign(plain) * np.log1p(abs(plain)), rtol=1e-12)

@@ -115,14 +115,16 @@ def views_of_steps(model, X):
 
 
 def test_embeddings_say_nothing_of_a_step_until_its_window_is_whole():
-    test = np.random.default_rng(3).standard_normal((STEPS, CHANNELS))  # nothing is as strange to it as what is flat
-    one = detector(window__causal=True).fit(test)
-    test[3, 1] += 9  # the plain channels see it
-    strangest = views_of_steps(one.model_, test).max(axis=0)
+    test = np.random.default_rng(3).standard_normal((STEPS, CHANNELS))  # a flat window is the most anomalous one
+    fitted = detector(window__causal=True).fit(test)
+    test[3, 1] += 9  # only the plain channels show it
+    strangest = views_of_steps(fitted.model_, test).max(axis=0)
     expected = np.sign(strangest) * np.log1p(abs(strangest))
-    np.testing.assert_allclose(one.anomaly_score(test), expected, rtol=1e-9, atol=1e-9)
-    assert one.anomaly_score(test).argmax() == 3
-    np.testing.assert_array_equal(one.anomaly_score(test[:5]), one.anomaly_score(test)[:5])  # shorter than a window
+    np.testing.assert_allclose(fitted.anomaly_score(test), expected, rtol=1e-9, atol=1e-9)
+    assert fitted.anomaly_score(test).argmax() == 3
+    np.testing.assert_array_equal(
+        fitted.anomaly_score(test[:5]), fitted.anomaly_score(test)[:5]
+    )  # shorter than a window
 
 
 def test_windows_that_are_not_whole_do_not_tell_what_is_usual():
@@ -135,19 +137,19 @@ def test_windows_that_are_not_whole_do_not_tell_what_is_usual():
 
 @pytest.mark.parametrize("members", [1, 2])
 def test_a_step_of_which_nothing_is_known_yet_has_the_usual_score(members):
-    one = detector(window__causal=True, scorer="center", members=members).fit(waves())
-    known = one.anomaly_scores_[WINDOW - 1 :]
-    usual = np.exp(np.log(known).mean()) if members == 1 else 0
-    np.testing.assert_allclose(one.anomaly_scores_[: WINDOW - 1], usual, atol=1e-12)
-    assert known.min() < usual < known.max()
-    np.testing.assert_allclose(one.anomaly_score(waves(4, seed=2) + 50), usual, atol=1e-12)
+    fitted = detector(window__causal=True, scorer="center", members=members).fit(waves())
+    complete = fitted.anomaly_scores_[WINDOW - 1 :]
+    usual = np.exp(np.log(complete).mean()) if members == 1 else 0
+    np.testing.assert_allclose(fitted.anomaly_scores_[: WINDOW - 1], usual, atol=1e-12)
+    assert complete.min() < usual < complete.max()
+    np.testing.assert_allclose(fitted.anomaly_score(waves(4, seed=2) + 50), usual, atol=1e-12)
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(3, marks=pytest.mark.slow)])
 def test_the_first_steps_of_noise_are_as_ordinary_as_the_others(seed):
     X = np.random.default_rng(seed).standard_normal((3000, 2))
     scores = ADDML(window=Window(16, causal=True), random_state=0, device="cpu").fit(X).anomaly_scores_
-    far = abs(X[:15]).max(axis=1) > 2  # what is far along a channel is strange from the first step on
+    far = abs(X[:15]).max(axis=1) > 2  # far values of a channel are anomalous from the first step on
     assert scores[:15][~far].max() < np.quantile(scores, 0.9)
     assert (scores[:15] > np.quantile(scores, 0.99)).sum() <= far.sum()
 
@@ -156,11 +158,11 @@ def test_the_first_steps_of_noise_are_as_ordinary_as_the_others(seed):
 def test_after_a_long_gap_a_series_begins_anew():
     times = pd.date_range("2026-01-01", periods=200, freq="min")
     times = times[:100].append(times[100:] + pd.Timedelta("2h"))
-    one, test = detector(window__causal=True, epochs=1).fit(waves()), waves(200, seed=2)
-    scores = one.anomaly_score(pd.DataFrame(test, index=times))
-    apart = [one.anomaly_score(test[:100]), one.anomaly_score(test[100:])]
-    np.testing.assert_array_equal(scores, np.concatenate(apart))
-    stream = one.stream()
+    fitted, test = detector(window__causal=True, epochs=1).fit(waves()), waves(200, seed=2)
+    scores = fitted.anomaly_score(pd.DataFrame(test, index=times))
+    separate = [fitted.anomaly_score(test[:100]), fitted.anomaly_score(test[100:])]
+    np.testing.assert_array_equal(scores, np.concatenate(separate))
+    stream = fitted.stream()
     np.testing.assert_array_equal([stream.score(step) for step in test[100:]], scores[100:])
 
 
@@ -169,28 +171,28 @@ def test_streams_follow_labels_and_a_refit(scorer):
     labels, X = np.full(STEPS, -1), waves()
     labels[[2, 100, 101, 102]] = 1
     X[labels == 1] += 3
-    one = detector(window__causal=True, scorer=scorer).fit(X, labels=labels)
-    for again in (one, one.refit(waves(seed=9))):
-        stream, test = again.stream(), waves(40, seed=2)
-        np.testing.assert_array_equal([stream.score(step) for step in test], again.anomaly_score(test))
+    fitted = detector(window__causal=True, scorer=scorer).fit(X, labels=labels)
+    for model in (fitted, fitted.refit(waves(seed=9))):
+        stream, test = model.stream(), waves(40, seed=2)
+        np.testing.assert_array_equal([stream.score(step) for step in test], model.anomaly_score(test))
 
 
 @pytest.mark.parametrize("scorer", ["views", "center"])
 def test_contributions_of_causal_scores_add_up(scorer):
-    """To the score of the views, of the others to the score less that of the usual row, judged as the step is."""
+    """To the score of the views; with other scorers, to the score minus that of the baseline."""
     test = np.random.default_rng(3).standard_normal((STEPS, CHANNELS))
-    one = detector(window__causal=True, scorer=scorer).fit(test)
+    fitted = detector(window__causal=True, scorer=scorer).fit(test)
     test[3, 1] += 9
-    contributions, scores = one.explain(test), one.anomaly_score(test)
+    contributions, scores = fitted.explain(test), fitted.anomaly_score(test)
     rest = scores - contributions.sum(axis=1)
-    usual = 0 if scorer == "views" else one.model_.scores(one.baseline_[None], "cpu", 1)[0]
+    usual = 0 if scorer == "views" else fitted.model_.scores(fitted.baseline_[None], "cpu", 1)[0]
     np.testing.assert_allclose(rest[WINDOW - 1 :], usual, atol=1e-6)
     np.testing.assert_allclose(rest[: WINDOW - 1], rest[0], atol=1e-6)
     if scorer == "center":
         assert not contributions[: WINDOW - 1].any()
     else:
         assert contributions[3].argmax() == 1
-    np.testing.assert_array_equal(one.explain(test, rows=[30, 3]), contributions[[30, 3]])
+    np.testing.assert_array_equal(fitted.explain(test, rows=[30, 3]), contributions[[30, 3]])
 
 
 def test_series_of_a_list_are_scored_each_by_itself(fitted):
@@ -202,8 +204,8 @@ def test_series_of_a_list_are_scored_each_by_itself(fitted):
 
 
 def test_one_channel_and_frames_by_name(fitted):
-    one = detector().fit(waves()[:, 0])
-    np.testing.assert_array_equal(one.anomaly_score(waves()[:, 0]), one.anomaly_score(waves()[:, :1]))
+    univariate = detector().fit(waves()[:, 0])
+    np.testing.assert_array_equal(univariate.anomaly_score(waves()[:, 0]), univariate.anomaly_score(waves()[:, :1]))
     table = pd.DataFrame(waves().astype(float), columns=["a", "b", "c"])
     table.insert(0, "when", pd.date_range("2026-01-01", periods=STEPS, freq="min", tz="Asia/Tokyo"))
     named = detector().fit(table)
@@ -349,31 +351,31 @@ def test_scoring_refuses_other_channels_and_streams_say_what_they_need(fitted):
 def test_steps_with_names_go_by_them():
     """As frames do, in `anomaly_score`."""
     frame = pd.DataFrame(waves(), columns=["a", "b", "c"])
-    one, test = detector(window__causal=True, epochs=1).fit(frame), frame[["c", "a", "b"]][:20]
-    expected = one.anomaly_score(frame[:20])
+    fitted, test = detector(window__causal=True, epochs=1).fit(frame), frame[["c", "a", "b"]][:20]
+    expected = fitted.anomaly_score(frame[:20])
     for steps in (
         [step for _, step in test.iterrows()],
         test.to_dict("records"),
         [test[row : row + 1] for row in range(20)],
         [pl.from_pandas(test)[row] for row in range(20)],
         frame[:20].to_numpy(),
-        [pd.Series(step) for step in frame[:20].to_numpy()],  # numbered, which are no names
+        [pd.Series(step) for step in frame[:20].to_numpy()],  # numbers are no names
     ):
-        stream = one.stream()
+        stream = fitted.stream()
         np.testing.assert_array_equal([stream.score(step) for step in steps], expected)
     for other in ({"a": 1.0, "b": 2.0}, {"a": 1.0, "b": 2.0, "c": 3.0, "d": 4.0}, pd.Series({"a": 1, "b": 2, "x": 3})):
         with pytest.raises(ValueError, match=r"the step has the channels \['a', 'b'.*the detector \['a', 'b', 'c'\]"):
-            one.stream().score(other)
+            fitted.stream().score(other)
 
 
 @pytest.mark.filterwarnings("ignore:.*missing value")
 @pytest.mark.parametrize("changes", [{}, {"scaling": "robust", "one_sided": {0: "high"}}])
 def test_values_missing_at_the_start_are_filled_as_in_training(changes):
     X = waves().cumsum(axis=0)
-    X[:5, 0], X[50:150, 0] = np.nan, np.nan  # the second gap takes values, and so moves the median of what is filled
-    one = detector(epochs=1, **changes).fit(X)
-    assert np.nanmedian(X[:, 0]) == pytest.approx(one.model_.step_features.median[0])
-    np.testing.assert_array_equal(one.anomaly_score(X), one.anomaly_scores_)
+    X[:5, 0], X[50:150, 0] = np.nan, np.nan  # the second gap moves the median of the filled values
+    fitted = detector(epochs=1, **changes).fit(X)
+    assert np.nanmedian(X[:, 0]) == pytest.approx(fitted.model_.step_features.median[0])
+    np.testing.assert_array_equal(fitted.anomaly_score(X), fitted.anomaly_scores_)
     causal = detector(epochs=1, window__causal=True, **changes).fit(X)
     stream = causal.stream()
     np.testing.assert_array_equal([stream.score(step) for step in X], causal.anomaly_score(X))
@@ -387,12 +389,14 @@ def test_channels_without_a_value_are_named():
 
 
 def test_channels_of_many_series_go_by_their_names():
-    one = pd.DataFrame(waves() + np.array([0, 50, 100]), columns=["a", "b", "c"])
-    together = detector().fit([one, one])
-    np.testing.assert_array_equal(detector().fit([one, one[["c", "a", "b"]]]).anomaly_scores_, together.anomaly_scores_)
-    np.testing.assert_array_equal(together.anomaly_score([one[["b", "a", "c"]]]), together.anomaly_score(one))
+    frame = pd.DataFrame(waves() + np.array([0, 50, 100]), columns=["a", "b", "c"])
+    together = detector().fit([frame, frame])
+    np.testing.assert_array_equal(
+        detector().fit([frame, frame[["c", "a", "b"]]]).anomaly_scores_, together.anomaly_scores_
+    )
+    np.testing.assert_array_equal(together.anomaly_score([frame[["b", "a", "c"]]]), together.anomaly_score(frame))
     with pytest.raises(ValueError, match=r"X has the channels \['a', 'b', 'd'\], other series have \['a', 'b', 'c'\]"):
-        detector().fit([one, one.rename(columns={"c": "d"})])
+        detector().fit([frame, frame.rename(columns={"c": "d"})])
 
 
 def test_gaps_cut_a_series_into_parts_too_short_for_a_window():
@@ -489,12 +493,12 @@ def test_a_series_is_decided_by_its_events_and_a_table_by_a_share():
 
 def test_events_are_the_planted_faults_and_a_count_limits_them():
     detector = ADDML(window=50, members=2, epochs=4, random_state=0).fit(faulty())
-    for found in (detector.events(), detector.events(faulty(seed=1))):
-        assert sorted(one.peak // 1000 for one in found) == [0, 2]
-        assert all(one.start <= one.peak < one.stop for one in found)
+    for events in (detector.events(), detector.events(faulty(seed=1))):
+        assert sorted(event.peak // 1000 for event in events) == [0, 2]
+        assert all(event.start <= event.peak < event.stop for event in events)
     assert len(detector.events(count=1)) == 1
     assert len(detector.events(count=5)) >= 4
     two = detector.events([faulty(1000, seed=1, faults=(300,)), faulty(1000, seed=2, faults=(300,))])
-    assert sorted(one.peak // 1000 for one in two) == [0, 1]
+    assert sorted(event.peak // 1000 for event in two) == [0, 1]
     with pytest.raises(ValueError, match="is for series"):
         ADDML(epochs=1).fit(np.random.default_rng(0).normal(size=(200, 3))).events()

@@ -263,7 +263,7 @@ def test_another_module_with_as_many_weights_is_refused(tmp_path, between):
 
 @pytest.mark.parametrize("encoder", ["mlp", 3])
 def test_what_is_no_module_is_not_blamed_on_the_file(tmp_path, encoder):
-    with pytest.raises(ValueError, match=rf"^encoder={encoder!r} is not a custom network.*omit it"):
+    with pytest.raises(ValueError, match=rf"^encoder={encoder!r} is not a custom network.*leave it out"):
         addml.load(tmp_path, encoder=encoder)
 
 

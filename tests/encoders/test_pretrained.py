@@ -100,7 +100,7 @@ def test_a_folder_of_photographs_is_ranked_by_the_pretrained_encoder_and_its_mas
 
 def test_labels_are_refused_and_refit_takes_new_references() -> None:
     images = textures(12, 0)
-    with pytest.raises(ValueError, match="labels cannot be learned from"):
+    with pytest.raises(ValueError, match="cannot learn from labels"):
         ADDML(encoder="pretrained").fit(images, labels=[1] + [0] * 11)
     again = ADDML(encoder="pretrained", random_state=0).fit(images).refit(images)
     assert len(again.anomaly_scores_) == 12

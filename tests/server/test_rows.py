@@ -236,7 +236,7 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-length: "
         (b"", "does not answer"),
         (b"who is there?\r\n\r\n", "does not answer"),
         (HEAD + b"99\r\n\r\n{}", "does not answer"),
-        (HEAD + b"6\r\n\r\n<html>", "not like addml serve"),
+        (HEAD + b"6\r\n\r\n<html>", "not a server started by addml serve"),
         (b"HTTP/1.1 502 Bad Gateway\r\ncontent-length: 6\r\n\r\n<html>", "502 Bad Gateway"),
     ],
 )
