@@ -21,7 +21,7 @@ from addml.text import SERIES
 
 POOLINGS = ("last", "mean")
 HIDDEN = (64,)
-TILE = 16  # rows of one product: a single step of a stream is one tile and has the same bits as among thousands
+TILE = 16  # rows of one product: a single step of a stream is one tile, with the same bits as among thousands
 
 
 class Layout(NamedTuple):
@@ -81,16 +81,19 @@ class RecurrentNetwork(FlatNetwork):
         super().__init__(*arguments)
         self.layout = layout = Layout(*self._layout)
         self.mean = layout.pooling == "mean"
-        self.layers = [self.parts[3 * place : 3 * place + 3] for place in range(len(layout.layers))]
+        self.layers = [self.parts[3 * layer : 3 * layer + 3] for layer in range(len(layout.layers))]
         self.dense = self.parts[-2:] if layout.hidden else None
-        self._act = ACTIVATIONS[layout.output_activation]
+        self._activation = ACTIVATIONS[layout.output_activation]
 
     @staticmethod
     def shapes_of(*arguments: Any) -> list[Shape]:
         layout = Layout(*arguments)
-        layers, w = pairwise((layout.channels, *layout.layers)), layout.metric_dim
-        shapes = [shape for a, b in layers for shape in (Shape(a, b, b), Shape(b, b, b), Shape(1, b, 0))]  # U, V and b
-        return [*shapes, Shape(layout.hidden[-1], w, w), Shape(1, w, 0)] if layout.hidden else shapes
+        shapes = []
+        for a, b in pairwise((layout.channels, *layout.layers)):
+            shapes += [Shape(a, b, b), Shape(b, b, b), Shape(1, b, 0)]  # U, V and b
+        if layout.hidden:
+            shapes += [Shape(layout.hidden[-1], layout.metric_dim, layout.metric_dim), Shape(1, layout.metric_dim, 0)]
+        return shapes
 
     @property
     def operations(self) -> int:
@@ -106,8 +109,8 @@ class RecurrentNetwork(FlatNetwork):
         states = [zeros((len(self.weights), x.shape[1], width), self.weights) for width in self.layout.layers]
         for step in range(self.layout.window):
             below = steps[:, step]
-            for place, parts in enumerate(self.layers):
-                states[place] = below = next_state(seen_by(below, parts), states[place], parts)
+            for layer, parts in enumerate(self.layers):
+                states[layer] = below = next_state(seen_by(below, parts), states[layer], parts)
             total = below if total is None or not self.mean else total + below
         return self.finish(total / self.layout.window if self.mean else total)
 
@@ -124,32 +127,32 @@ class RecurrentNetwork(FlatNetwork):
         return z, lambda grad: self._back(grad, pooled, z, sequences)
 
     def _steps(self, x: Array) -> Array:
-        """Flat windows (E or 1, b, d) as sequences (E or 1, steps, b, channels), each step contiguous."""
+        """Flat windows (E or 1, b, d) as sequences (E or 1, steps, b, channels), in which each step is contiguous."""
         return contiguous(x.reshape(*x.shape[:2], self.layout.window, self.layout.channels).swapaxes(1, 2))
 
     def finish(self, pooled: Array, rows: int | None = None) -> Array:
-        """Embeddings (E, b, w) from pooled states, of the first `rows` only if given."""
+        """Embeddings (E, b, w) from pooled states; only of the first `rows`, if given."""
         if self.dense is None:
             return pooled[:, :rows]
         z = product(pooled, self.dense[0])[:, :rows]
         z += self.dense[1]
-        return self._act.apply(z)
+        return self._activation.apply(z)
 
     def _back(self, grad: Array, pooled: Array, z: Array, sequences: Sequence[Array]) -> Array:
         gradients: list[Array] = []
         if self.dense is not None:
-            grad = self._act.back(grad, z)
+            grad = self._activation.back(grad, z)
             gradients = [pooled.mT @ grad, column_sums(grad)]
             grad = product(grad, self.dense[0].mT)
         above = zeros((grad.shape[0], self.layout.window, *grad.shape[1:]), grad)
         above[:, slice(None) if self.mean else -1] = (grad / self.layout.window)[:, None] if self.mean else grad
-        for place, parts in reversed(list(enumerate(self.layers))):
-            below, states = sequences[place][:, 1 if place else 0 :], sequences[place + 1]
+        for layer, parts in reversed(list(enumerate(self.layers))):
+            below, states = sequences[layer][:, 1 if layer else 0 :], sequences[layer + 1]
             inner = _through_time(above, states, parts)
             flat = inner.reshape(*inner.shape[:1], -1, inner.shape[-1])
-            seen, before = (part.reshape(len(part), flat.shape[1], -1) for part in (below, states[:, :-1]))
-            gradients = [seen.mT @ flat, before.mT @ flat, column_sums(flat), *gradients]
-            above = product(inner, contiguous(parts[0].mT)) if place else None
+            inputs, before = (part.reshape(len(part), flat.shape[1], -1) for part in (below, states[:, :-1]))
+            gradients = [inputs.mT @ flat, before.mT @ flat, column_sums(flat), *gradients]
+            above = product(inner, contiguous(parts[0].mT)) if layer else None
         return namespace(grad).concatenate([part.reshape(len(part), -1) for part in gradients], 1)
 
 
