@@ -20,7 +20,7 @@ from addml.encoders.encoder import Encoder, LayeredNetwork, Shape
 from addml.text import IMAGE
 
 HIDDEN = (16, 32)
-ROWS_AT_ONCE = 32  # on the CPU
+ROWS_AT_ONCE = 32  # on the CPU: they fit into a core's cache
 NUMBERS_ON_A_DEVICE = 2**27  # half a gigabyte
 KERNEL, STRIDE, PAD = 3, 2, 1
 
@@ -95,11 +95,7 @@ class ConvNetwork(LayeredNetwork):
         return self._in_pieces(x) if isinstance(x, np.ndarray) else self._forward(x)
 
     def _in_pieces(self, x: np.ndarray, *, with_back: bool = True) -> tuple[np.ndarray, _Back]:
-        """Embeddings and their backward function, which works only if it is asked for with `with_back`.
-
-        A piece is one member and a few rows, which fit into a core's cache. Threads take different pieces; the sums do
-        not depend on the number of threads.
-        """
+        """Embeddings and their backward function, computed by threads for one member and a few rows at a time."""
         members = [self.with_weights(self.weights[e : e + 1]) for e in range(len(self.weights))]
         starts = range(0, x.shape[1], ROWS_AT_ONCE)
         pieces = [(e, slice(start, start + ROWS_AT_ONCE)) for e in range(len(members)) for start in starts]

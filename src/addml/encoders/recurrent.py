@@ -67,10 +67,7 @@ class Recurrent(Encoder):
 
 
 class RecurrentNetwork(FlatNetwork):
-    """Recurrent layers over windows (steps, channels) of a series, for E members.
-
-    The last state of the top layer, or the mean of its states, is the embedding, or the input of the dense layer.
-    """
+    """Recurrent layers over windows of a series, then pooling of the top layer's states and a dense layer, if any."""
 
     name: ClassVar[str] = "recurrent"
     layout_names = Layout._fields
@@ -88,12 +85,9 @@ class RecurrentNetwork(FlatNetwork):
     @staticmethod
     def shapes_of(*arguments: Any) -> list[Shape]:
         layout = Layout(*arguments)
-        shapes = []
-        for a, b in pairwise((layout.channels, *layout.layers)):
-            shapes += [Shape(a, b, b), Shape(b, b, b), Shape(1, b, 0)]  # U, V and b
-        if layout.hidden:
-            shapes += [Shape(layout.hidden[-1], layout.metric_dim, layout.metric_dim), Shape(1, layout.metric_dim, 0)]
-        return shapes
+        layers, w = pairwise((layout.channels, *layout.layers)), layout.metric_dim
+        shapes = [shape for a, b in layers for shape in (Shape(a, b, b), Shape(b, b, b), Shape(1, b, 0))]  # U, V and b
+        return [*shapes, Shape(layout.hidden[-1], w, w), Shape(1, w, 0)] if layout.hidden else shapes
 
     @property
     def operations(self) -> int:

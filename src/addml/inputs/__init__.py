@@ -135,14 +135,10 @@ class Window(Part):
 
 @dataclass(frozen=True)
 class RowShape:
-    """The kind and shape of one row.
-
-    An image is (channels, height, width), a window of a series (steps, channels). Prepared rows are flat; only the
-    encoder reshapes them.
-    """
+    """The kind and shape of one row; prepared rows are flat, and only the encoder reshapes them."""
 
     kind: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # (channels, height, width) of an image, (steps, channels) of a window
     causal: bool = True  # whether a step is scored by its past only, not by all windows over it
 
     @property
@@ -263,8 +259,7 @@ def vectorizer_for(X: Any, config: Any) -> type[Vectorizer]:
     if config.window is not None:
         return SeriesVectorizer
     if config.by and not is_frame(X):
-        kind = type(X).__name__
-        raise ValueError(f"by={list(config.by)!r} names columns of a data frame or an Arrow table, and X is {kind}")
+        raise ValueError(f"by={list(config.by)!r} names columns of a data frame, but X is {type(X).__name__}")
     if isinstance(X, (str, os.PathLike)) or getattr(X, "ndim", 2) in (3, 4) or config.takes_images:
         return PhotoVectorizer if config.frozen else ImageVectorizer
     return TableVectorizer if config.by or has_other_than_numbers(X) else ArrayVectorizer
@@ -278,17 +273,14 @@ def vectorizer_from_json(document: dict[str, Any], features: Features, *, photog
 
     names, columns_in, numbers = document["names"], document["columns_in"], len(features.median)
     shared: dict[str, Any] = {"columns_in": columns_in, "names": names and tuple(names), "features": features}
-    vectorizer: Vectorizer
     if document["columns"] is not None:
         columns = Columns.from_plain(document["columns"])
-        vectorizer = TableVectorizer(columns=columns, **shared)
+        vectorizer: Vectorizer = TableVectorizer(columns=columns, **shared)
         is_valid = len(columns.names) == numbers and set(columns.used) <= set(names)
     elif document["row_shape"] is not None:
         row_shape = RowShape.from_json(document["row_shape"])
-        if row_shape.is_series:
-            vectorizer = SeriesVectorizer(row_shape=row_shape, **shared)
-        else:
-            vectorizer = (PhotoVectorizer if photographs else ImageVectorizer)(row_shape=row_shape, **shared)
+        images = PhotoVectorizer if photographs else ImageVectorizer
+        vectorizer = (SeriesVectorizer if row_shape.is_series else images)(row_shape=row_shape, **shared)
         expected = row_shape.channels if row_shape.is_series else row_shape.size
         is_valid = columns_in == expected and row_shape.size == numbers
     else:

@@ -176,13 +176,10 @@ class ImageVectorizer(Vectorizer):
         return LazyRows(images, self.prepare)
 
     def scale_warning(self, images: np.ndarray) -> str | None:
-        """A warning if pixels seem to have another scale than in training, such as 0 to 1 instead of 0 to 255.
-
-        Dark images of bytes are not mistaken for fractions.
-        """
+        """A warning if pixels seem to have another scale than in training, such as 0 to 1 instead of 0 to 255."""
         sample = images[:: -(-len(images) // SAMPLED)].astype(np.float64)
         mean, usual = float(abs(sample).mean()), float((abs(self.features.mean) + self.features.scale).max())
-        is_fraction = images.dtype.kind == "f" and abs(sample).max() <= 1 and (sample % 1).any()
+        is_fraction = images.dtype.kind == "f" and abs(sample).max() <= 1 and (sample % 1).any()  # not dark bytes
         if mean < FACTOR * usual and not (is_fraction and mean * FACTOR < usual):
             return None
         return f"the mean pixel is {mean:.3g}, in training {usual:.3g}; convert the images to the scale of training"
@@ -244,9 +241,7 @@ def as_images(X: Any, *, least: int = 1) -> np.ndarray:
     if images.ndim == 3:
         images = images[:, None]
     if images.ndim != 4 or 0 in images.shape[1:]:
-        raise ValueError(
-            f"X has shape {images.shape}; images are (n, channels, height, width), or (n, height, width) if grey"
-        )
+        raise ValueError(f"X has shape {images.shape}; images are (n, channels, height, width), or (n, height, width)")
     if images.dtype.kind not in "biuf":
         raise ValueError(f"X has dtype {images.dtype}; images hold numbers: convert them to uint8 or float32")
     if len(images) < least:
@@ -266,9 +261,7 @@ def check_varied(images: np.ndarray) -> None:
         raise ValueError(f"all {len(images)} images of X are the same, {detail}; give images that differ")
 
 
-# Contributions of an image are those of its patches.
-
-ACROSS = 8  # patches along a side, at most
+ACROSS = 8  # patches along a side, at most; contributions of an image are those of its patches
 
 
 def patch_of(row_shape: RowShape) -> list[int]:

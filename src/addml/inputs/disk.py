@@ -37,6 +37,7 @@ MOST_COUNTED = 10 * MOST_LEVELS  # distinct values; a column with more holds ide
 
 Files = dict[str, list[int]]  # name -> size, time of the last change
 Unit = tuple[Any, str, int]  # a row group or a fragment of another kind, its name and its rows
+Preference = Callable[[pa.RecordBatch, int], np.ndarray]  # (batch, number of rows before it) -> mask of preferred rows
 
 
 class Source:
@@ -199,10 +200,7 @@ def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
 
 
 class Reservoir:
-    """Draws at most `most` rows at random from all that are added.
-
-    Every row draws a number and the smallest stay, so the sample does not depend on the batches.
-    """
+    """Draws at most `most` rows: each row gets a random number and the smallest stay, whatever the batches."""
 
     def __init__(self, most: int | None, seed: int) -> None:
         self.most, self.rows = most, 0
@@ -249,15 +247,9 @@ def joined(batches: Sequence[pa.RecordBatch]) -> pa.Table:
 
 
 def draw(
-    batches: Iterable[pa.RecordBatch],
-    most: int | None,
-    seed: int,
-    first: Callable[[pa.RecordBatch, int], np.ndarray] | None = None,
+    batches: Iterable[pa.RecordBatch], most: int | None, seed: int, first: Preference | None = None
 ) -> tuple[pa.Table, np.ndarray, int]:
-    """At most `most` rows drawn at random, in their order, their indices, and the number of all rows.
-
-    `first` returns a mask of the preferred rows of a batch; it also gets the number of rows before the batch.
-    """
+    """At most `most` rows drawn at random, in their order; their indices, and the number of all rows."""
     reservoir = Reservoir(most, seed)
     for batch in batches:
         reservoir.add(batch, None if first is None else first(batch, reservoir.rows))

@@ -1,7 +1,6 @@
 """Series of any kind, read as evenly spaced steps, and the windows that end at each step.
 
-A series is padded with `window - 1` copies of its first step. So every step has a window that holds only its past, and
-no window spans two series.
+A series is padded with `window - 1` copies of its first step, so that every step has a window within its own series.
 """
 
 from __future__ import annotations
@@ -80,16 +79,12 @@ class Windows:
 
 
 def over_windows(scores: np.ndarray, windows: Windows) -> np.ndarray:
-    """For each step, the mean of the scores (k, n) of the windows that contain it.
-
-    Padded windows count only where no other contains the step: padding is flat and would look anomalous.
-    """
-    total, count = _sums(scores, windows, windows.is_whole)
+    """For each step, the mean of the scores (k, n) of the windows that contain it, without padded ones if possible."""
+    total, count = _sums(scores, windows, windows.is_whole)  # padding is flat and would look anomalous
     is_uncovered = count == 0
     if is_uncovered.any():  # as in a series that is shorter than a window
         padded_total, padded_count = _sums(scores, windows, np.ones(len(windows), bool))
-        total = np.where(is_uncovered, padded_total, total)
-        count = np.where(is_uncovered, padded_count, count)
+        total, count = np.where(is_uncovered, padded_total, total), np.where(is_uncovered, padded_count, count)
     return np.asarray(total / count)
 
 
@@ -171,8 +166,8 @@ class Sampling:
 def read_series(X: Any, by: Sequence[str] = (), sampling: Sampling | None = None) -> list[Series]:
     """The series of X: one, or a list or dict of arrays, columns, frames with a time column, pandas with a time index.
 
-    With `by`, frames are split by these columns, and other series are entities named by their keys or positions. Rows
-    are sorted by time, which `sampling` records.
+    With `by`, frames are split by these columns; other series are entities, named by key or position. `sampling`
+    records how rows were sorted by time.
     """
     sampling = sampling or Sampling()
     result, steps, count = list[Series](), list[np.ndarray](), 0
@@ -265,23 +260,17 @@ def _from_frame(X: Any, label: str, by: Sequence[str]) -> Series:
     frame = nw.from_native(X, eager_only=True)
     for name in by:
         if name not in frame.columns:
-            has = listed(frame.columns)
-            raise ValueError(f"by={list(by)!r}: {label} has no column {name!r}; its columns are {has}")
+            raise ValueError(f"by={list(by)!r}: {label} has no column {name!r}; it has {listed(frame.columns)}")
     frame = frame.drop(list(by))
     dates = [name for name, dtype in frame.schema.items() if dtype in (nw.Datetime, nw.Date)]
     if len(dates) > 1:
         raise ValueError(f"{label} has {len(dates)} time columns, {dates}; keep only the one that orders the steps")
-    if dates:
-        times: np.ndarray | None = utc_times(frame.get_column(dates[0]).to_numpy(), f"column {dates[0]!r}")
-    else:
-        times = _index_times(X)
+    times = utc_times(frame.get_column(dates[0]).to_numpy(), f"column {dates[0]!r}") if dates else _index_times(X)
     names = [name for name in frame.columns if name not in dates]
     others = [name for name in names if not (frame.schema[name].is_numeric() or frame.schema[name] == nw.Boolean)]
     if others or not names:
         problem = f"{counted(len(others), 'column')} without numbers, {others}" if others else "no column of numbers"
-        raise ValueError(
-            f"{label} has {problem}; pass numbers and at most one column of dates (see pandas.to_datetime)"
-        )
+        raise ValueError(f"{label} has {problem}; give numbers and at most one column of dates (pandas.to_datetime)")
     columns = [np.asarray(frame.get_column(name).cast(nw.Float64).to_numpy(), np.float64) for name in names]
     values = _checked(np.column_stack(columns), label)
     if times is not None:
@@ -307,8 +296,7 @@ def _index_times(X: Any) -> np.ndarray | None:
 def period_of(values: np.ndarray) -> int | None:
     """The lag of the highest local maximum of the autocorrelation of the first 20,000 values (n,), None without one.
 
-    If the lag exceeds the longest period, such as a week of half hours, a clear maximum at a shorter lag, such as the
-    day, replaces it.
+    If that exceeds the longest period, as a week of half hours does, a clear maximum at a shorter lag counts: the day.
     """
     values = values[:20_000] - values[:20_000].mean()
     spectrum = np.fft.rfft(values, 2 * len(values))

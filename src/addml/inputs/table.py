@@ -55,7 +55,8 @@ class Columns:
         left_out = [(name, reasons[name]) for name in table.column_names if name in reasons]
         used = [decision for name, decision in kept.items() if name not in copies]
         if not used:
-            raise ValueError(f"no column is left to learn from: {_with_reasons(left_out)}")
+            why = listed([f"{name!r} ({reason})" for name, reason in left_out], between="; ")
+            raise ValueError(f"no column is left to learn from: {why}")
         notes = [note for decision in used for note in decision.notes]
         return cls(tuple(decision.column for decision in used), left_out, notes, table.num_rows)
 
@@ -129,11 +130,7 @@ class Columns:
         return features.with_scales(scale, ~np.isnan(scale))
 
     def transform(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
-        """The matrix (n, features), float64, NaN for missing values.
-
-        The table may have its columns in any order, and further ones. A CellError names the column, the value and its
-        row. `drift` counts the rows.
-        """
+        """The matrix (n, features), float64, NaN for missing values; the table may have more columns, in any order."""
         out = np.empty((table.num_rows, self.starts[-1]))
         for rows, blocks in self.blocks(table, drift):
             for column, values, (start, stop) in zip(self.fitted, blocks, pairwise(self.starts), strict=True):
@@ -224,8 +221,7 @@ def _typed(kind: Any, value: Any, path: str) -> Any:
 class Standardised:
     """Equals `features.transform(columns.transform(table))` to the last bit, but is faster.
 
-    A category has few codes: the features of each code are standardised once and then looked up. The other columns are
-    standardised together, in Fortran order.
+    A category has few codes, whose features are looked up; the other columns are standardised together.
     """
 
     def __init__(self, columns: Columns, features: Features) -> None:
@@ -334,13 +330,10 @@ def _read_table(X: Any, least: int) -> pa.Table:
     return table
 
 
-def _with_reasons(left_out: Sequence[tuple[str, str]]) -> str:
-    return listed([f"{name!r} ({reason})" for name, reason in left_out], between="; ")
-
-
 def warn_of_dropped(columns: Columns) -> None:
     if columns.left_out:
-        warn(f"columns left out: {_with_reasons(columns.left_out)}", DroppedColumnsWarning)
+        reasons = [f"{name!r} ({reason})" for name, reason in columns.left_out]
+        warn(f"columns left out: {listed(reasons, between='; ')}", DroppedColumnsWarning)
     for note in columns.notes:
         if note.endswith(UNREAD):
             warn(note, DroppedColumnsWarning)

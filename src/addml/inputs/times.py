@@ -21,10 +21,7 @@ IN_UTC = "times are converted to UTC"
 
 
 def utc_times(values: Any, what: str, first: int = 0) -> np.ndarray:
-    """Dates and ISO 8601 texts as datetime64[ns] in UTC (assumed if they have no zone); numbers stay numbers.
-
-    Errors count rows from `first`.
-    """
+    """Dates and ISO 8601 texts as datetime64[ns] in UTC (the default zone), or numbers; errors count from `first`."""
     values = np.asarray(values)
     if values.dtype.kind in "iuf":
         return np.asarray(values.astype(np.int64 if values.dtype.kind == "i" else np.float64))
@@ -134,10 +131,9 @@ def _instant(value: Any) -> Any:
 
 def check_times(times: np.ndarray, what: str, first: int = 0) -> None:
     """Raise ValueError for a missing time; errors count rows from `first`."""
-    is_missing = np.isnat(times) if times.dtype.kind == "M" else ~np.isfinite(times)
-    if is_missing.any():
-        row = int(is_missing.argmax()) + first
-        raise ValueError(f"{what} has no time in row {row}; remove the row or add its time")
+    missing = np.isnat(times) if times.dtype.kind == "M" else ~np.isfinite(times)
+    if missing.any():
+        raise ValueError(f"{what} has no time in row {int(missing.argmax()) + first}; remove the row or add its time")
 
 
 @dataclass(frozen=True)

@@ -166,15 +166,12 @@ class MetricLearner:
 
 
 class ReconstructionLearner(MetricLearner):
-    """An autoencoder with the mean squared error as its loss; the last dimension of its embeddings is the residual.
-
-    Distillation keeps the rows that it reconstructs best.
-    """
+    """An autoencoder with the mean squared error as its loss; distillation keeps the rows that it reconstructs best."""
 
     can_collapse: ClassVar[bool] = False  # equal residuals are not a collapse
 
     def _to_center(self, blocks: Iterable[Array], center: Array, ids: Array) -> Array:
-        """The residuals (E, n), in place of distances."""
+        """The residuals (E, n), which are the last dimension of the embeddings, in place of distances."""
         return namespace(center).concat([z[..., -1] for z in blocks], axis=1)
 
     def loss_and_grad(self, x: Array, center: Array, batch: Batch) -> tuple[Loss, Array]:

@@ -88,12 +88,12 @@ class Batch(NamedTuple):
 
     @property
     def is_padded(self) -> bool:
-        """Whether some member has fewer normal rows than others."""
+        """Whether some members have fewer normal rows than others."""
         return min(self.normal_counts) < self.normal
 
     @property
     def is_full(self) -> bool:
-        """Whether all members have as many normal rows, and no anomalies."""
+        """Whether there is neither padding nor an anomaly."""
         return not self.is_padded and not any(self.anomaly_counts)
 
     def leading(self, members: int) -> Batch:
@@ -131,7 +131,7 @@ def instance_closeness(z: Array, center: Array, batch: Batch, part: InstanceClos
         return Loss(mean, grad, cutoff)
     coefficients = namespace(z).zeros_like(distances)
     coefficients[:, :size, :size] = hard
-    anomaly_loss, anomaly_count = _add_anomaly_pairs(coefficients, distances, batch, part)
+    anomaly_loss, anomaly_count = _add_anomalies(coefficients, distances, batch, part)
     total = anomaly_loss + mean * count
     count = (count + anomaly_count).clip(1)
     return Loss(total / count, back(coefficients) / count[:, None, None], cutoff)
@@ -158,9 +158,7 @@ def hard_closeness(z: np.ndarray, k: int) -> Loss:
     return Loss(dots(z.reshape(flat), grad.reshape(flat)) / 2, grad, 2 * cutoff)
 
 
-def _add_anomaly_pairs(
-    coefficients: Array, distances: Array, batch: Batch, part: InstanceCloseness
-) -> tuple[Array, Array]:
+def _add_anomalies(coefficients: Array, distances: Array, batch: Batch, part: InstanceCloseness) -> tuple[Array, Array]:
     """Set the coefficients of pairs with an anomaly; returns the sum of their losses and their number, (E,)."""
     size = batch.normal
     normal = present(batch.normal_counts, size, distances)
@@ -234,7 +232,5 @@ def center_closeness(z: Array, center: Array, batch: Batch, part: CenterClosenes
     return Loss(total / count, back(coefficients / count[:, None]), cutoff)
 
 
-LOSSES: dict[str, Callable[[Array, Array, Batch, Any], Loss]] = {
-    "instance": instance_closeness,
-    "center": center_closeness,
-}
+LossFunction = Callable[[Array, Array, Batch, Any], Loss]
+LOSSES: dict[str, LossFunction] = {"instance": instance_closeness, "center": center_closeness}

@@ -28,16 +28,13 @@ class Member:
 
 @dataclass
 class TrainingState:
-    """Weights and Adam moments of the A active members, best copies of all E members, and the history so far.
-
-    A member that stops leaves the buffers of the active ones; `active` maps their rows to members.
-    """
+    """Weights and Adam moments of the A active members, best copies of all E members, and the history so far."""
 
     weights: Array  # (A, P), the encoder's own buffer
     first: Array  # (A, P), Adam's first moments divided by 1 - beta, which saves a pass
     second: Array  # (A, P), its second moments, likewise
     steps: np.ndarray  # (A,), Adam's step counts
-    active: np.ndarray  # (A,)
+    active: np.ndarray  # (A,), the members that have not stopped, in the order of the buffers
     healthy: Array  # (A, P), the last network that had not collapsed
     best: Array  # (E, P)
     best_loss: np.ndarray  # (E,)

@@ -190,10 +190,8 @@ class _Trainer:
             gradient = as_like(np.ascontiguousarray(means[3:].T), state.weights) + state.weights * self.decay
             adam(state, gradient, schedule.learning_rate, None if mask.all() else mask)
 
-    # Collapse: all embeddings of a member meet in one point; its loss is 0 and its scores mean nothing ---------
-
     def stop_collapsed(self, scores: Array) -> bool:
-        """Stop collapsed members, each with its last network before the collapse; returns whether there were any."""
+        """Stop members whose embeddings met in one point, with the network before that; returns whether any did."""
         state, group, active = self.state, self.group, self.active
         sizes = [len(member.train) for member in active]
         distances = [row[:size] for row, size in zip(to_numpy(scores), sizes, strict=True)]
@@ -239,8 +237,7 @@ class _RecordedStep:
         self.center = weights.new_zeros(len(weights), self.learner.encoder.outputs)
         self.ids = torch.zeros(len(weights), trainer.schedule.batch_size, dtype=torch.int64, device=weights.device)
         self.rates = weights.new_ones(2, len(weights), 1)
-        self.graph = torch.cuda.CUDAGraph()
-        warm_up = torch.cuda.Stream()
+        self.graph, warm_up = torch.cuda.CUDAGraph(), torch.cuda.Stream()
         warm_up.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(warm_up):
             self._step()  # one-time allocations must not be part of the record
@@ -278,16 +275,11 @@ def minibatches(
     like: Array,
     portions: Iterable[Portion | None] = (None,),
 ) -> Iterator[Batch]:
-    """Every member's kept rows, shuffled, `size` at a time; a sample of labelled anomalies joins each batch.
-
-    A table on disk is shuffled portion by portion.
-    """
+    """The rows kept of every member, shuffled within portions, `size` at a time; labelled anomalies join each batch."""
     has_anomalies = any(len(member.anomalies) for member in members)
     for portion in portions:
-        normal = [
-            member.random.permutation(kept_ids(member.train, flags, portion))
-            for member, flags in zip(members, kept, strict=True)
-        ]
+        parts = [kept_ids(member.train, flags, portion) for member, flags in zip(members, kept, strict=True)]
+        normal = [member.random.permutation(part) for member, part in zip(members, parts, strict=True)]
         ids = padded(normal, like)
         for start in range(0, ids.shape[1], size):
             counts = [min(max(len(part) - start, 0), size) for part in normal]
@@ -320,22 +312,17 @@ def _keep_best(state: TrainingState, validation: np.ndarray, patience: int) -> N
 
 
 def _record(
-    state: TrainingState,
-    start: float,
-    losses: np.ndarray,
-    validation: np.ndarray,
-    cutoff: Array,
-    rows_kept: Sequence[int],
+    state: TrainingState, start: float, losses: np.ndarray, validation: np.ndarray, cutoff: Array, kept: Sequence[int]
 ) -> None:
     """Add an entry to the history: means over the members in training, then each member."""
     names = "train_loss", "validation_loss", "normal_cutoff", "hard_cutoff", "rows_kept"
-    table = np.array([losses[0], validation, to_numpy(cutoff), losses[1], rows_kept], float)
+    table = np.array([losses[0], validation, to_numpy(cutoff), losses[1], kept], float)
     means = table.sum(axis=1) / len(validation)  # np.mean costs more than the work here
     entry: dict[str, Any] = {"epoch": state.epoch, **dict(zip(names, means.tolist(), strict=True))}
     entry["seconds"] = time.perf_counter() - start
     entry["members"] = [
         {"member": int(e), **dict(zip(names, values, strict=True)), "rows_kept": rows}
-        for e, values, rows in sorted(zip(state.active, table.T.tolist(), rows_kept, strict=True))
+        for e, values, rows in sorted(zip(state.active, table.T.tolist(), kept, strict=True))
     ]
     state.history.append(entry)
     logger.info("epoch %(epoch)d: loss %(train_loss).4g, validation %(validation_loss).4g, kept %(rows_kept).0f", entry)
