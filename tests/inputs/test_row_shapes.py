@@ -33,8 +33,8 @@ def test_channels_are_scaled_alike():
     X[:, 1] = X[:, 1] * 10 + 7
     prepared = ImageVectorizer.fit(X, Config.resolve(ADDML(scaling="standard").get_params()))[0].prepare(X)
     prepared = prepared.reshape(X.shape)
-    wanted = (X - X.mean(axis=(0, 2, 3), keepdims=True)) / X.std(axis=(0, 2, 3), keepdims=True)
-    np.testing.assert_allclose(prepared, wanted, rtol=1e-5, atol=1e-6)
+    expected = (X - X.mean(axis=(0, 2, 3), keepdims=True)) / X.std(axis=(0, 2, 3), keepdims=True)
+    np.testing.assert_allclose(prepared, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_features_with_gaps_are_not_spread():

@@ -58,8 +58,8 @@ def test_whatever_pandas_indexes_by_time_has_that_time(kind):
         "durations": times - times[0],
         "arrow": pd.Index(pd.array(times, "timestamp[us, UTC][pyarrow]")),
     }[kind]
-    for given in (pd.DataFrame({"a": [1.0, 2, 3]}, index=index), pd.Series([1, 2, 3], index=index)):
-        (one,) = read_series(given)
+    for X in (pd.DataFrame({"a": [1.0, 2, 3]}, index=index), pd.Series([1, 2, 3], index=index)):
+        (one,) = read_series(X)
         assert (np.diff(one.times) / np.timedelta64(1, "h")).tolist() == [2, 1]
         assert one.values.tolist() == [[1], [2], [3]]
 

@@ -166,15 +166,15 @@ def product(x: Array, matrix: Array) -> Array:
 
 def seen_by(x: Array, parts: Parts) -> Array:
     """The input's part of a layer's states, U x + b (E, b, w), for x (E or 1, b, c)."""
-    seen = product(x, parts[0])
-    seen += parts[2]
-    return seen
+    projected = product(x, parts[0])
+    projected += parts[2]
+    return projected
 
 
-def next_state(seen: Array, h: Array, parts: Parts) -> Array:
+def next_state(projected: Array, h: Array, parts: Parts) -> Array:
     """The paper's recurrence, h_t = tanh(U x_t + V h_{t-1} + b), (E, b, w)."""
     a = product(h, parts[1])
-    a += seen
+    a += projected
     return namespace(a).tanh(a, out=a)
 
 

@@ -270,7 +270,7 @@ def _from_frame(X: Any, label: str, by: Sequence[str]) -> Series:
     others = [name for name in names if not (frame.schema[name].is_numeric() or frame.schema[name] == nw.Boolean)]
     if others or not names:
         problem = f"{counted(len(others), 'column')} without numbers, {others}" if others else "no column of numbers"
-        raise ValueError(f"{label} has {problem}; give numbers and at most one column of dates (pandas.to_datetime)")
+        raise ValueError(f"{label} has {problem}; pass numbers and at most one column of dates (pandas.to_datetime)")
     columns = [np.asarray(frame.get_column(name).cast(nw.Float64).to_numpy(), np.float64) for name in names]
     values = _checked(np.column_stack(columns), label)
     if times is not None:
@@ -332,10 +332,10 @@ def choose_window(series: Series) -> tuple[int, str]:
 def windows_of(series: Sequence[Series], window: int, medians: np.ndarray, sampling: Sampling) -> Windows:
     """The windows of all series; `medians` (channels,) replace values missing at the start of a series."""
     parts = list[tuple[np.ndarray, np.ndarray]]()
-    for one in series:
-        values, missing = forward_filled(one.values, medians)
+    for item in series:
+        values, missing = forward_filled(item.values, medians)
         sampling.missing_values += missing
-        parts += _even_parts(values, one.times, window, sampling)
+        parts += _even_parts(values, item.times, window, sampling)
     windows = Windows.of([part for part, _ in parts], window, [mask for _, mask in parts])
     sampling.begins = np.flatnonzero(windows.age == 0).tolist()
     return windows

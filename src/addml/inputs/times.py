@@ -20,35 +20,35 @@ BASIC_FORMS = {8: "%Y%m%d", 12: "%Y%m%d%H%M", 14: "%Y%m%d%H%M%S"}  # ISO 8601 wi
 IN_UTC = "times are converted to UTC"
 
 
-def utc_times(values: Any, what: str, first: int = 0) -> np.ndarray:
+def utc_times(values: Any, label: str, first: int = 0) -> np.ndarray:
     """Dates and ISO 8601 texts as datetime64[ns] in UTC (the default zone), or numbers; errors count from `first`."""
     values = np.asarray(values)
     if values.dtype.kind in "iuf":
         return np.asarray(values.astype(np.int64 if values.dtype.kind == "i" else np.float64))
     if values.dtype.kind == "M":
-        return _nanoseconds(values, what)
+        return _nanoseconds(values, label)
     instants: list[Any] = []
     try:
         instants.extend(None if value is None or value != value else _instant(value) for value in values.tolist())
         return np.asarray(pa.array(instants, pa.timestamp("ns")).to_numpy(zero_copy_only=False))
     except (TypeError, ValueError) as error:  # if all values have been read, one is out of range for nanoseconds
         row = f" in row {len(instants) + first}" if len(instants) < len(values) else ""
-        raise ValueError(f"{what}: {error}{row}; give ISO 8601 times such as 2026-11-15T08:30:00+01:00") from None
+        raise ValueError(f"{label}: {error}{row}; give ISO 8601 times such as 2026-11-15T08:30:00+01:00") from None
 
 
-def column_times(column: Any, what: str) -> tuple[np.ndarray, str | None]:
+def column_times(column: Any, label: str) -> tuple[np.ndarray, str | None]:
     """The times of an Arrow column, and a note if their notation is ambiguous; errors count rows from 1."""
     kind = column.type
     if pa.types.is_timestamp(kind):
-        return utc_times(column.to_numpy(), what, first=1), IN_UTC if kind.tz not in (None, "UTC") else None
+        return utc_times(column.to_numpy(), label, first=1), IN_UTC if kind.tz not in (None, "UTC") else None
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return _from_numbers(utc_times(column.to_numpy(), what, first=1))
+        return _from_numbers(utc_times(column.to_numpy(), label, first=1))
     if kind in (pa.string(), pa.large_string()):
         column = column.combine_chunks()
-        times = _from_texts(column, what) or _number_texts(column)
+        times = _from_texts(column, label) or _number_texts(column)
         if times is not None:
             return times
-    return utc_times(np.array(column.to_pylist(), object), what, first=1), None
+    return utc_times(np.array(column.to_pylist(), object), label, first=1), None
 
 
 def _from_numbers(times: np.ndarray) -> tuple[np.ndarray, str | None]:
@@ -74,7 +74,7 @@ def _number_texts(column: Any) -> tuple[np.ndarray, str | None] | None:
     return None
 
 
-def _from_texts(column: Any, what: str) -> tuple[np.ndarray, str | None] | None:
+def _from_texts(column: Any, label: str) -> tuple[np.ndarray, str | None] | None:
     """The times of texts that are all dates in one notation, which the whole column decides; None for other texts."""
     encoded = column.dictionary_encode()
     texts = encoded.dictionary
@@ -86,7 +86,7 @@ def _from_texts(column: Any, what: str) -> tuple[np.ndarray, str | None] | None:
     def read(form: str) -> np.ndarray:
         days = parse_dates(column, form, "UTC")
         if len(unread := np.flatnonzero(np.isnan(days) & np.asarray(column.is_valid()))):
-            text = f"{what}: {column[unread[0]].as_py()!r} in row {unread[0] + 1}"
+            text = f"{label}: {column[unread[0]].as_py()!r} in row {unread[0] + 1}"
             raise ValueError(f"{text} is not a date if read {form} like the others; correct it or remove the row")
         times = np.where(np.isnan(days), 0, np.rint(days * PER_DAY["us"])).astype(np.int64).astype("datetime64[us]")
         return _nanoseconds(np.where(np.isnan(days), np.datetime64("NaT"), times), "the times")
@@ -110,12 +110,12 @@ def _regularity(times: np.ndarray) -> tuple[float, float]:
     return float((steps == np.median(steps)).mean()) if len(steps) else 0.0, -float(steps.sum())
 
 
-def _nanoseconds(times: np.ndarray, what: str) -> np.ndarray:
+def _nanoseconds(times: np.ndarray, label: str) -> np.ndarray:
     exact = times.astype("datetime64[ns]")
     is_changed = (exact.astype(times.dtype) != times) & ~np.isnat(times)  # an overflow wraps around
     if is_changed.any():
         row = int(is_changed.argmax())
-        raise ValueError(f"{what}: {times[row]} is outside the years 1678 to 2261; remove the row or correct its time")
+        raise ValueError(f"{label}: {times[row]} is outside the years 1678 to 2261; remove the row or correct its time")
     return np.asarray(exact)
 
 
@@ -129,11 +129,11 @@ def _instant(value: Any) -> Any:
     return value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo is not None else value
 
 
-def check_times(times: np.ndarray, what: str, first: int = 0) -> None:
+def check_times(times: np.ndarray, label: str, first: int = 0) -> None:
     """Raise ValueError for a missing time; errors count rows from `first`."""
     missing = np.isnat(times) if times.dtype.kind == "M" else ~np.isfinite(times)
     if missing.any():
-        raise ValueError(f"{what} has no time in row {int(missing.argmax()) + first}; remove the row or add its time")
+        raise ValueError(f"{label} has no time in row {int(missing.argmax()) + first}; remove the row or add its time")
 
 
 @dataclass(frozen=True)

@@ -75,7 +75,7 @@ class InstanceCloseness(CenterCloseness):
             raise ValueError(f"miner={self.miner!r} must be None or a pair miner of pytorch-metric-learning")
 
 
-CLOSENESS: dict[str, type[CenterCloseness]] = {one.name: one for one in (InstanceCloseness, CenterCloseness)}
+CLOSENESS: dict[str, type[CenterCloseness]] = {part.name: part for part in (InstanceCloseness, CenterCloseness)}
 
 
 class Batch(NamedTuple):
