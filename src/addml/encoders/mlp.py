@@ -56,9 +56,7 @@ class MLPNetwork(LayeredNetwork):
 
     def through(self, x: Array, start: int, stop: int) -> Array:
         """The output of layers `start` to `stop`; a row's bits do not depend on other rows."""
-        product = (
-            operator.matmul if x.shape[-2] == 1 else row_product
-        )  # the bits of a single row cannot depend on others
+        product = operator.matmul if x.shape[-2] == 1 else row_product  # a single row cannot depend on others
         for layer in range(start, stop):
             x = self._layer(layer, x, product)
         return x

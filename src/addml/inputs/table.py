@@ -227,10 +227,8 @@ class Standardised:
     def __init__(self, columns: Columns, features: Features) -> None:
         """`features` must be fitted to the numbers that `columns` return."""
         self.columns, self.width = columns, features.width
-        self._coded: list[
-            tuple[int, Any, np.ndarray]
-        ] = []  # the column, its indices in rows, the features of its codes
-        self._plain: list[tuple[int, slice]] = []  # the column, its slice of `plain`
+        self._coded: list[tuple[int, Any, np.ndarray]] = []  # column, target in a row, features of its codes
+        self._plain: list[tuple[int, slice]] = []  # column, its slice of `plain`
         plain: list[int] = []  # features of columns without codes
         for position, (column, (start, stop)) in enumerate(zip(columns.fitted, pairwise(columns.starts), strict=True)):
             if column.table is None:

@@ -21,7 +21,7 @@ IN_UTC = "times are converted to UTC"
 
 
 def utc_times(values: Any, label: str, first: int = 0) -> np.ndarray:
-    """Dates and ISO 8601 texts as datetime64[ns] in UTC (the default zone), or numbers; errors count from `first`."""
+    """Dates and ISO 8601 texts as datetime64[ns] in UTC (the default zone), or numbers; rows count from `first`."""
     values = np.asarray(values)
     if values.dtype.kind in "iuf":
         return np.asarray(values.astype(np.int64 if values.dtype.kind == "i" else np.float64))
