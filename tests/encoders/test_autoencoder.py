@@ -25,11 +25,11 @@ def test_an_embedding_is_the_middle_and_the_residual(network):
 def test_the_gradient_by_the_window_is_that_of_the_middle(network):
     x, grad = np.random.default_rng(1).standard_normal((4, 10)), np.random.default_rng(2).standard_normal((2, 4, 3))
     found = network.input_gradient(x, grad)
-    for place in np.ndindex(2, 10):
+    for index in np.ndindex(2, 10):
         moved = [x.copy(), x.copy()]
-        moved[0][place], moved[1][place] = x[place] + 1e-6, x[place] - 1e-6
+        moved[0][index], moved[1][index] = x[index] + 1e-6, x[index] - 1e-6
         values = [(network.embed(one[None])[..., :-1] * grad).sum() for one in moved]
-        assert found[place] == pytest.approx((values[0] - values[1]) / 2e-6, abs=1e-7)
+        assert found[index] == pytest.approx((values[0] - values[1]) / 2e-6, abs=1e-7)
 
 
 def test_plain_values_and_back(network):

@@ -50,8 +50,8 @@ class Picture(nn.Module):
         after = convs[-1].out_channels if convs else None
         matrix = linear.weight.grad
         if convs:
-            places = matrix.shape[1] // after
-            matrix = matrix.reshape(len(matrix), after, places).permute(2, 1, 0)
+            pixels = matrix.shape[1] // after
+            matrix = matrix.reshape(len(matrix), after, pixels).permute(2, 1, 0)
         else:
             matrix = matrix.reshape(len(matrix), self.channels, -1).permute(2, 1, 0)
         return torch.cat([part.reshape(-1) for part in (*parts, matrix, linear.bias.grad)])
@@ -75,12 +75,12 @@ def test_forward_and_gradient_are_autograd_s(kind, shape, channels, activations)
     z, back = ours.forward(kind(x))
     gradient = to_numpy(back(kind(grad)))
     for e in range(2):
-        own = Picture(encoder, encoder.weights[e])
-        own.channels = shape[0]
-        expected = own.layers(torch.tensor(x[e]).reshape(6, *shape))
+        picture = Picture(encoder, encoder.weights[e])
+        picture.channels = shape[0]
+        expected = picture.layers(torch.tensor(x[e]).reshape(6, *shape))
         (expected * torch.tensor(grad[e])).sum().backward()
         np.testing.assert_allclose(to_numpy(z[e]), expected.detach().numpy(), atol=1e-12)
-        np.testing.assert_allclose(gradient[e], own.gradient().numpy(), atol=1e-12)
+        np.testing.assert_allclose(gradient[e], picture.gradient().numpy(), atol=1e-12)
     np.testing.assert_array_equal(to_numpy(ours.embed(kind(x))), to_numpy(z))
 
 
@@ -93,8 +93,8 @@ def test_members_that_share_their_rows_and_stacks_of_blocks():
         alone = encoder.embed(np.repeat(x[block], 3, axis=0))
         np.testing.assert_allclose(z[block], alone, atol=1e-12)
     grad = np.ones((3, 6, 4))
-    together, apart = encoder.forward(x[0])[1](grad), encoder.forward(np.repeat(x[0], 3, axis=0))[1](grad)
-    np.testing.assert_allclose(together, apart, atol=1e-12)
+    broadcast, repeated = encoder.forward(x[0])[1](grad), encoder.forward(np.repeat(x[0], 3, axis=0))[1](grad)
+    np.testing.assert_allclose(broadcast, repeated, atol=1e-12)
 
 
 def test_a_row_does_not_depend_on_the_rows_beside_it():

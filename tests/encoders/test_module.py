@@ -34,8 +34,8 @@ def detector(images):
     return addml.ADDML(encoder=Net, members=2, epochs=2, random_state=0).fit(images)
 
 
-def designed(given=Net, members=2):
-    return ModuleNetwork.build(given, (2, 4, 4), [np.random.default_rng(e) for e in range(members)])
+def designed(module=Net, members=2):
+    return ModuleNetwork.build(module, (2, 4, 4), [np.random.default_rng(e) for e in range(members)])
 
 
 def test_embeddings_and_gradients_are_those_of_each_module_alone():
@@ -51,8 +51,8 @@ def test_embeddings_and_gradients_are_those_of_each_module_alone():
         alone = module(torch.tensor(x[e]).reshape(5, 2, 4, 4))
         alone.backward(torch.tensor(grad[e]))
         np.testing.assert_allclose(z[e], alone.detach().numpy(), rtol=1e-5, atol=1e-6)
-        wanted = nn.utils.parameters_to_vector([part.grad for part in module.parameters()])
-        np.testing.assert_allclose(gradient[e], wanted.numpy(), rtol=1e-4, atol=1e-5)
+        expected = nn.utils.parameters_to_vector([part.grad for part in module.parameters()])
+        np.testing.assert_allclose(gradient[e], expected.numpy(), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(encoder.embed(x[None])[0], z, rtol=1e-6)
 
 
@@ -65,9 +65,9 @@ def test_what_makes_modules_is_called_for_every_member_and_a_module_starts_all()
 
 
 def test_only_matrices_and_kernels_decay():
-    marks = designed().is_matrix()
-    assert marks.sum() == 2 * 3 * 9 + 12 * 4
-    assert len(marks) == marks.sum() + 3 + 4
+    flags = designed().is_matrix()
+    assert flags.sum() == 2 * 3 * 9 + 12 * 4
+    assert len(flags) == flags.sum() + 3 + 4
 
 
 def test_fit_leaves_the_users_module_and_torchs_generator_alone(images):
@@ -127,9 +127,7 @@ def test_constants_of_a_module_are_no_part_of_the_file_and_must_be_the_same(tmp_
         detector.save(tmp_path)
     loaded = addml.load(tmp_path, encoder=Turned(turn.clone()))
     np.testing.assert_array_equal(loaded.anomaly_score(X), detector.anomaly_score(X))
-    with pytest.raises(
-        ValueError, match=r"is not the one that was saved: its embeddings differ.*; pass the saved one$"
-    ):
+    with pytest.raises(ValueError, match=r"is not the saved one: its embeddings differ.*; pass the saved one$"):
         addml.load(tmp_path, encoder=lambda: Turned(2 * turn))
 
 
@@ -255,9 +253,7 @@ def test_another_module_with_as_many_weights_is_refused(tmp_path, between):
     detector = addml.ADDML(encoder=net, members=2, epochs=1, scorer="center", random_state=0).fit(X)
     detector.save(tmp_path)
     np.testing.assert_array_equal(addml.load(tmp_path, encoder=net).anomaly_score(X), detector.anomaly_scores_)
-    with pytest.raises(
-        ModelFileError, match=r"is not the one that was saved: its embeddings differ.*pass the saved one"
-    ):
+    with pytest.raises(ModelFileError, match=r"is not the saved one: its embeddings differ.*pass the saved one"):
         addml.load(tmp_path, encoder=lambda: two_layers(between))
 
 

@@ -47,9 +47,9 @@ def states_by_torch(layers, x):
 
 def by_torch(encoder, weights, x):
     layout, outputs = encoder.layout, []
-    for flat, own in zip(weights, x.expand(len(weights), *x.shape[1:]), strict=True):
+    for flat, block in zip(weights, x.expand(len(weights), *x.shape[1:]), strict=True):
         layers, dense = pieces(encoder, flat)
-        states = states_by_torch(layers, own.reshape(len(own), layout.window, layout.channels))
+        states = states_by_torch(layers, block.reshape(len(block), layout.window, layout.channels))
         pooled = states.mean(1) if layout.pooling == "mean" else states[:, -1]
         outputs.append(pooled if dense is None else torch.tanh(pooled @ dense[0] + dense[1]))
     return torch.stack(outputs)
@@ -97,8 +97,8 @@ def test_the_paper_s_recurrence_by_hand():
 def test_biases_do_not_decay():
     encoder = network(members=1)
     layers, dense = pieces(encoder, torch.tensor(encoder.is_matrix()))
-    marks = [[int(part.min()), int(part.max())] for parts in [*layers, dense] for part in parts]
-    assert marks == [[1, 1], [1, 1], [0, 0], [1, 1], [0, 0]]
+    flags = [[int(part.min()), int(part.max())] for parts in [*layers, dense] for part in parts]
+    assert flags == [[1, 1], [1, 1], [0, 0], [1, 1], [0, 0]]
     one_channel = network(channels=1, members=1)
     assert one_channel.is_matrix()[:6].tolist() == [1.0] * 6  # U is one row, and no bias
 

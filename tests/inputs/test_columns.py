@@ -179,9 +179,9 @@ def test_only_the_commonest_of_very_many_levels_are_remembered() -> None:
 def test_categories_come_in_other_types() -> None:
     columns = Columns.fit(pa.table({"v": ["7", "8", "x", "true"] * 5}))
     expected = columns.transform(pa.table({"v": ["7", "8"]}))
-    for given in ("7", "8"), (7, 8), (7.0, 8.0):
-        for kind in (pa.large_string(), pa.string_view()) if given[0] == "7" else (pa.int8(), pa.float64()):
-            np.testing.assert_array_equal(columns.transform(pa.table({"v": pa.array(given, kind)})), expected)
+    for values in ("7", "8"), (7, 8), (7.0, 8.0):
+        for kind in (pa.large_string(), pa.string_view()) if values[0] == "7" else (pa.int8(), pa.float64()):
+            np.testing.assert_array_equal(columns.transform(pa.table({"v": pa.array(values, kind)})), expected)
     encoded = pa.table({"v": pa.array(["8", "7", "8"]).dictionary_encode().slice(1)})
     np.testing.assert_array_equal(columns.transform(encoded), expected)
     assert columns.transform(pa.table({"v": [True]}))[0, columns.names.index("v=true")] == 1
@@ -226,9 +226,9 @@ def test_parts_that_are_the_same_in_all_rows_are_left_out() -> None:
 
 
 def test_a_gap_in_a_date_is_one_gap() -> None:
-    given = [datetime.datetime(2024, 1, 1, 6), None, datetime.datetime(2024, 1, 2, 12)]
-    columns = Columns.fit(pa.table({"when": given}))
-    X = columns.transform(pa.table({"when": given}))
+    times = [datetime.datetime(2024, 1, 1, 6), None, datetime.datetime(2024, 1, 2, 12)]
+    columns = Columns.fit(pa.table({"when": times}))
+    X = columns.transform(pa.table({"when": times}))
     assert np.isnan(X).sum() == 1
     assert math.isnan(X[1, 0])
     np.testing.assert_allclose(X[1, 1:], X[[0, 2], 1:].mean(axis=0))
@@ -285,25 +285,25 @@ WRITTEN = [  # the same two, wherever the clock stands
 
 
 @pytest.mark.parametrize("taught", [*WRITTEN, INSTANTS.cast(pa.timestamp("s", "Europe/Berlin"))])
-@pytest.mark.parametrize("given", [*WRITTEN, INSTANTS.cast(pa.timestamp("ns", "America/New_York"))])
-def test_the_same_instants_read_alike_in_any_zone(taught: Any, given: Any) -> None:
+@pytest.mark.parametrize("column", [*WRITTEN, INSTANTS.cast(pa.timestamp("ns", "America/New_York"))])
+def test_the_same_instants_read_alike_in_any_zone(taught: Any, column: Any) -> None:
     columns = Columns.fit(pa.table({"when": taught}))
     expected = columns.transform(pa.table({"when": taught}))
-    np.testing.assert_allclose(columns.transform(pa.table({"when": given})), expected, atol=1e-9)
+    np.testing.assert_allclose(columns.transform(pa.table({"when": column})), expected, atol=1e-9)
 
 
 def test_without_zones_in_training_what_the_clock_shows_counts() -> None:
     columns = Columns.fit(pa.table({"when": ["31.01.2024 23:30", "1.7.2024 06:00"]}))
     expected = columns.transform(pa.table({"when": ["31.01.2024 23:30", "1.7.2024 06:00"]}))
-    given = pa.table({"when": ["31.01.2024 23:30 +05:00", "1.7.2024 06:00 -0300"]})
-    np.testing.assert_array_equal(columns.transform(given), expected)
+    table = pa.table({"when": ["31.01.2024 23:30 +05:00", "1.7.2024 06:00 -0300"]})
+    np.testing.assert_array_equal(columns.transform(table), expected)
 
 
 def test_times_of_the_day_with_a_zone() -> None:
     columns = Columns.fit(pa.table({"at": ["06:00+01:00", "18:00+01:00", "23:30+01:00"]}))
-    given = pa.table({"at": ["05:00Z", "12:00-05:00", "00:30+02:00"]})
+    table = pa.table({"at": ["05:00Z", "12:00-05:00", "00:30+02:00"]})
     angles = 2 * np.pi * np.array([6, 18, 23.5]) / 24
-    np.testing.assert_allclose(columns.transform(given), np.column_stack([np.sin(angles), np.cos(angles)]), atol=1e-9)
+    np.testing.assert_allclose(columns.transform(table), np.column_stack([np.sin(angles), np.cos(angles)]), atol=1e-9)
 
 
 def test_times_of_the_day() -> None:

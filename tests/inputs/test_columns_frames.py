@@ -44,11 +44,11 @@ def frames() -> dict[str, Any]:
 def test_all_libraries_give_the_same_features(name: str) -> None:
     table = pa.table(frames()["pyarrow"])
     expected = Columns.fit(table)
-    given = as_table(frames()[name])
-    columns = Columns.fit(given)
+    arrow = as_table(frames()[name])
+    columns = Columns.fit(arrow)
     assert columns == expected
-    np.testing.assert_array_equal(columns.transform(given), expected.transform(table))
-    np.testing.assert_array_equal(expected.transform(given), expected.transform(table))
+    np.testing.assert_array_equal(columns.transform(arrow), expected.transform(table))
+    np.testing.assert_array_equal(expected.transform(arrow), expected.transform(table))
 
 
 def test_what_is_a_frame() -> None:

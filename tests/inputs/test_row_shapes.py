@@ -13,7 +13,7 @@ from addml.preprocessing.scaling import Features
 
 
 def test_the_channel_of_every_number_of_a_flat_row():
-    assert RowShape("images", (2, 1, 3)).channel_of().tolist() == [0, 0, 0, 1, 1, 1]
+    assert RowShape("image", (2, 1, 3)).channel_of().tolist() == [0, 0, 0, 1, 1, 1]
     assert RowShape("series", (3, 2)).channel_of().tolist() == [0, 1, 0, 1, 0, 1]
 
 
@@ -22,7 +22,7 @@ def test_a_form_as_plain_values_and_back():
     assert RowShape.from_json(asdict(form)) == form
 
 
-@pytest.mark.parametrize("document", [{"kind": "images", "shape": [3, 2]}, {"kind": "code", "shape": [3]}])
+@pytest.mark.parametrize("document", [{"kind": "image", "shape": [3, 2]}, {"kind": "code", "shape": [3]}])
 def test_no_form(document):
     with pytest.raises(ValueError, match="rows of kind"):
         RowShape.from_json(document | {"causal": True})
@@ -33,8 +33,8 @@ def test_channels_are_scaled_alike():
     X[:, 1] = X[:, 1] * 10 + 7
     prepared = ImageVectorizer.fit(X, Config.resolve(ADDML(scaling="standard").get_params()))[0].prepare(X)
     prepared = prepared.reshape(X.shape)
-    wanted = (X - X.mean(axis=(0, 2, 3), keepdims=True)) / X.std(axis=(0, 2, 3), keepdims=True)
-    np.testing.assert_allclose(prepared, wanted, rtol=1e-5, atol=1e-6)
+    expected = (X - X.mean(axis=(0, 2, 3), keepdims=True)) / X.std(axis=(0, 2, 3), keepdims=True)
+    np.testing.assert_allclose(prepared, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_features_with_gaps_are_not_spread():

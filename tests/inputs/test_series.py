@@ -58,8 +58,8 @@ def test_whatever_pandas_indexes_by_time_has_that_time(kind):
         "durations": times - times[0],
         "arrow": pd.Index(pd.array(times, "timestamp[us, UTC][pyarrow]")),
     }[kind]
-    for given in (pd.DataFrame({"a": [1.0, 2, 3]}, index=index), pd.Series([1, 2, 3], index=index)):
-        (one,) = read_series(given)
+    for X in (pd.DataFrame({"a": [1.0, 2, 3]}, index=index), pd.Series([1, 2, 3], index=index)):
+        (one,) = read_series(X)
         assert (np.diff(one.times) / np.timedelta64(1, "h")).tolist() == [2, 1]
         assert one.values.tolist() == [[1], [2], [3]]
 
@@ -83,7 +83,7 @@ def test_rows_are_sorted_by_entity_and_time_and_those_of_one_time_averaged():
     assert (first.values[:, 0].tolist(), second.values.tolist()) == ([7, 8], [[1, 0], [2, 5], [3, 0]])
     assert sampling.steps == [3, 4, 0, 1, 2, 3]
     assert (sampling.unsorted, sampling.repeated) == (1, 1)
-    assert sampling.words() == [
+    assert sampling.notes() == [
         "rows sorted by time: 1 out of order",
         "rows with the same time averaged: 1 repeat",
     ]
@@ -126,7 +126,7 @@ def test_a_short_gap_is_filled_and_said_and_gets_no_score():
     windows, sampling = even([*range(10), *range(12, 30)])
     assert len(windows) == 28
     assert windows[10:11][0, :, 0].tolist() == [8, 9, 9, 9, 10]
-    assert sampling.words() == ["2 missing steps (1 gap) forward-filled"]
+    assert sampling.notes() == ["2 missing steps (1 gap) forward-filled"]
 
 
 def test_a_gap_longer_than_the_window_begins_the_series_anew():
@@ -141,7 +141,7 @@ def test_irregular_steps_are_taken_in_order_and_said():
     times = np.cumsum(np.random.default_rng(0).integers(1, 20, 50))
     windows, sampling = even(times)
     assert len(windows) == 50
-    assert "sampled irregularly" in sampling.words()[0]
+    assert "sampled irregularly" in sampling.notes()[0]
 
 
 def test_missing_values_take_the_one_before_or_the_usual_one():
@@ -153,7 +153,7 @@ def test_missing_values_take_the_one_before_or_the_usual_one():
 @pytest.mark.parametrize(
     ("X", "message"),
     [
-        (np.zeros((2, 3, 4)), r"X has shape \(2, 3, 4\); a series is \(steps,\) or"),
+        (np.zeros((2, 3, 4)), r"X has shape \(2, 3, 4\); give \(steps,\), \(steps, channels\) or a list"),
         (np.zeros((0, 3)), r"X has shape \(0, 3\)"),
         (["a", "b"], "X does not hold numbers"),
         (np.array([1.0, np.inf]), "X holds infinity at step 1, channel 0"),

@@ -60,8 +60,8 @@ def test_streams_of_many_entities_score_as_the_batch_does(tmp_path):
     streams = detector.streams(list(series))
     together = np.stack([values[:30] for values in series.values()], axis=1)  # (steps, entities, channels)
     found = np.array([streams.score(steps) for steps in together])
-    for place, name in enumerate(series):
-        assert found[:, place].tolist() == expected[name][:30].tolist()
+    for column, name in enumerate(series):
+        assert found[:, column].tolist() == expected[name][:30].tolist()
     streams.save(tmp_path / "state")
     again = detector.streams(list(series)).restore(tmp_path / "state")
     for k in range(30, 40):

@@ -87,7 +87,9 @@ def test_a_slip_among_dates_names_its_row():
 
 def test_a_slip_among_dates_in_another_order_does_too():
     days = [f"{day:02}.03.2026" for day in range(1, 31)]
-    with pytest.raises(ValueError, match=r"'31.02.2026' in row 5 is no date, others are read day first; correct it"):
+    with pytest.raises(
+        ValueError, match=r"'31.02.2026' in row 5 is not a date if read day first like the others; correct it"
+    ):
         read([*days[:4], "31.02.2026", *days[4:]])
 
 

@@ -47,24 +47,24 @@ def test_steps_that_were_not_given_are_in_windows_and_have_none():
     assert windows[:][..., 0].tolist() == [[0, 0, 0], [0, 1, 2], [1, 2, 3]]
 
 
-def over(row, places, which, step, window):
+def over(row, steps, which, step, window):
     """The mean of the scores of a step's windows: those that begin in the series, or all where none of them does."""
-    ends = [k for k, (own, end) in enumerate(places) if own == which and 0 <= end - step < window]
-    whole = [k for k in ends if places[k][1] - window + 1 >= 0]
-    return np.mean([row[k] for k in whole or ends])
+    ends = [k for k, (series, end) in enumerate(steps) if series == which and 0 <= end - step < window]
+    complete = [k for k in ends if steps[k][1] - window + 1 >= 0]
+    return np.mean([row[k] for k in complete or ends])
 
 
-@pytest.mark.parametrize("given", [None, [0, 1, 3, 4, 8, 9], [0, 1, 2, 8, 9]])
+@pytest.mark.parametrize("original", [None, [0, 1, 3, 4, 8, 9], [0, 1, 2, 8, 9]])
 @pytest.mark.parametrize("second", [6, 4, 3, 1])
-def test_a_step_takes_the_mean_of_the_whole_windows_it_lies_in(given, second):
+def test_a_step_takes_the_mean_of_the_whole_windows_it_lies_in(original, second):
     series, window = random_series(10, second), 4
-    marks = [np.ones(10, bool), np.ones(second, bool)]
-    if given is not None:
-        marks[0] = np.isin(np.arange(10), given)
-    windows = Windows.of(series, window, marks)
+    masks = [np.ones(10, bool), np.ones(second, bool)]
+    if original is not None:
+        masks[0] = np.isin(np.arange(10), original)
+    windows = Windows.of(series, window, masks)
     scores = np.random.default_rng(0).standard_normal((2, len(windows)))
-    places = [(0, end) for end in np.flatnonzero(marks[0])] + [(1, end) for end in range(second)]
-    expected = [[over(row, places, which, step, window) for which, step in places] for row in scores]
+    steps = [(0, end) for end in np.flatnonzero(masks[0])] + [(1, end) for end in range(second)]
+    expected = [[over(row, steps, which, step, window) for which, step in steps] for row in scores]
     np.testing.assert_allclose(over_windows(scores, windows), expected, rtol=1e-12)
 
 
@@ -81,14 +81,14 @@ def test_smoothed_scores_are_centred_means_within_a_series(window, steps, half):
     series = random_series(7, 3, 1)
     windows = Windows.of(series, window)
     scores, expected = np.random.default_rng(1).standard_normal(11), []
-    for own in np.split(scores, [7, 10]):
-        expected += [own[max(0, step - half) : step + half + 1].mean() for step in range(len(own))]
+    for part in np.split(scores, [7, 10]):
+        expected += [part[max(0, step - half) : step + half + 1].mean() for step in range(len(part))]
     np.testing.assert_allclose(smoothed(scores, windows, steps), expected)
     around = [scores[windows.around(step, steps)].mean() for step in range(11)]
     np.testing.assert_allclose(around, expected)
 
 
 def test_steps_that_were_filled_in_are_not_averaged():
-    given = np.array([True, True, False, False, True, True])
-    windows = Windows.of(random_series(6), 4, [given])
+    mask = np.array([True, True, False, False, True, True])
+    windows = Windows.of(random_series(6), 4, [mask])
     np.testing.assert_allclose(smoothed(np.array([0.0, 2, 4, 6]), windows, 5), [1, 1, 5, 5])

@@ -45,7 +45,7 @@ def test_ties_at_the_cutoff_are_all_kept():
 def test_the_fast_path_is_as_the_general_one_of_tensors():
     z = np.tanh(np.random.default_rng(0).standard_normal((3, 40, 6)))
     batch = Batch(None, 40, [40] * 3, [0] * 3)
-    few = losses.instance_closeness(z, None, batch, InstanceCloseness())
+    fast = losses.instance_closeness(z, None, batch, InstanceCloseness())
     general = losses.instance_closeness(torch.as_tensor(z), None, batch, InstanceCloseness())
-    for ours, theirs in zip(few, general, strict=True):
+    for ours, theirs in zip(fast, general, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-12)

@@ -38,9 +38,9 @@ def fit(recordable=True, epochs=4, patience=50, rate=1e-3, loss="instance", lear
     network, layout = (MLPNetwork, WIDE) if learner is MetricLearner else (AutoencoderNetwork, MIRRORED)
     encoder = network.initial(*layout, randoms)
     members = []
-    for e, own in enumerate(randoms):
-        order = own.permutation(400)[: 400 - 40 * (e % 2)]
-        members.append(Member(np.sort(order[20:]), np.sort(order[:20]), own, [2 / 3, 1.0, 0.3][e % 3]))
+    for e, rng in enumerate(randoms):
+        order = rng.permutation(400)[: 400 - 40 * (e % 2)]
+        members.append(Member(np.sort(order[20:]), np.sort(order[:20]), rng, [2 / 3, 1.0, 0.3][e % 3]))
     state = TrainingState.begin(torch.as_tensor(encoder.weights, device="cuda"), patience)
     schedule = training.Schedule(epochs=epochs, batch_size=32, patience=patience, learning_rate=rate)
     kind = type("Learner", (learner,), {} if recordable else {"recordable": False})

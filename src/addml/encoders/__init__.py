@@ -11,34 +11,31 @@ from addml.encoders.module import ModuleNetwork
 from addml.encoders.pretrained import Pretrained, PretrainedNetwork
 from addml.encoders.recurrent import Recurrent, RecurrentNetwork
 
-ENCODERS: dict[str, type[Encoder]] = {one.name: one for one in (MLP, Conv, Autoencoder, Recurrent, Pretrained)}
+ENCODERS: dict[str, type[Encoder]] = {kind.name: kind for kind in (MLP, Conv, Autoencoder, Recurrent, Pretrained)}
 NETWORKS: dict[str, Any] = {
-    one.name: one for one in (MLPNetwork, ConvNetwork, AutoencoderNetwork, RecurrentNetwork, PretrainedNetwork)
+    kind.name: kind for kind in (MLPNetwork, ConvNetwork, AutoencoderNetwork, RecurrentNetwork, PretrainedNetwork)
 }
 
 
 class WrongModuleError(ValueError):
-    """A saved model was loaded without its own torch module, or with a wrong one; the message says what to pass."""
+    """A saved model was loaded without its own torch module, or with another one; the message says what to pass."""
 
 
 def from_plain(document: dict[str, Any], weights: np.ndarray, module: Any = None) -> Network:
-    """The network of a saved model; a torch module of the user's own has to be passed again."""
-    has_module = document["name"] == ModuleNetwork.name
-    if has_module and module is None:
+    """The network of a saved model; the user's own torch module must be passed again."""
+    if document["name"] != ModuleNetwork.name:
+        if module is not None:
+            raise WrongModuleError("the model has no encoder of its own; leave encoder out")
+        network: Network = NETWORKS[document["name"]].from_plain(document, weights)
+        return network
+    if module is None:
         raise WrongModuleError(
             "the model has an encoder of your own, whose code is not saved; pass it in Python: load(path, encoder=...)"
         )
-    if module is None:
-        network: Network = NETWORKS[document["name"]].from_plain(document, weights)
-        return network
-    if not has_module:
-        raise WrongModuleError("the model has no encoder of its own; leave encoder out")
     try:
         return ModuleNetwork.from_plain(document, weights, module)
     except (TypeError, ValueError) as error:
-        raise WrongModuleError(
-            f"encoder={module!r} is not the one that was saved: {error}; pass the saved one"
-        ) from None
+        raise WrongModuleError(f"encoder={module!r} is not the saved one: {error}; pass the saved one") from None
 
 
 __all__ = ["ACTIVATIONS", "MLP", "Autoencoder", "AutoencoderNetwork", "Conv", "Encoder", "MLPNetwork", "ModuleNetwork"]

@@ -1,7 +1,7 @@
 """The encoder for images: 3 x 3 convolutions that halve the image, then one linear layer; gradients by hand.
 
 A convolution is a matrix product over the 3 x 3 neighbourhoods of every other pixel, so that the same code serves all
-members, in NumPy and torch. Inside, images are channels-last: a neighbourhood is nine copies of all channels.
+members, in NumPy and torch. Images are channels-last here: a neighbourhood is nine copies of all channels.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from addml.encoders.encoder import Encoder, LayeredNetwork, Shape
 from addml.text import IMAGE
 
 HIDDEN = (16, 32)
-ROWS_AT_ONCE = 32  # on the CPU
+ROWS_AT_ONCE = 32  # on the CPU: they fit into a core's cache
 NUMBERS_ON_A_DEVICE = 2**27  # half a gigabyte
 KERNEL, STRIDE, PAD = 3, 2, 1
 
@@ -71,9 +71,9 @@ class ConvNetwork(LayeredNetwork):
         shape: Sequence[int], channels: Sequence[int], outputs: int, activations: Sequence[str]
     ) -> list[Shape]:
         layers = sizes(shape, channels)
-        shapes = [Shape(KERNEL**2 * a.channels, b.channels, KERNEL**2 * b.channels) for a, b in pairwise(layers)]
-        shapes.append(Shape(math.prod(layers[-1]), outputs, outputs))
-        return [part for shape in shapes for part in (shape, Shape(1, shape.columns, 0))]
+        matrices = [Shape(KERNEL**2 * a.channels, b.channels, KERNEL**2 * b.channels) for a, b in pairwise(layers)]
+        matrices.append(Shape(math.prod(layers[-1]), outputs, outputs))
+        return [shape for matrix in matrices for shape in (matrix, Shape(1, matrix.columns, 0))]
 
     @property
     def operations(self) -> int:
@@ -85,46 +85,43 @@ class ConvNetwork(LayeredNetwork):
         if x.ndim > 3:
             return namespace(x).stack([self.embed(block) for block in x])
         if isinstance(x, np.ndarray):
-            return self._in_pieces(x, keep=False)[0]
-        widest = max([KERNEL**2 * a.channels * b.height * b.width for a, b in pairwise(self.sizes)], default=1)
-        size = max(1, NUMBERS_ON_A_DEVICE // (len(self.weights) * widest))  # rows whose neighbourhoods fit in memory
+            return self._in_pieces(x, with_back=False)[0]
+        largest = max([KERNEL**2 * a.channels * b.height * b.width for a, b in pairwise(self.sizes)], default=1)
+        size = max(1, NUMBERS_ON_A_DEVICE // (len(self.weights) * largest))  # rows whose neighbourhoods fit in memory
         parts = [self._forward(x[:, start : start + size])[0] for start in range(0, x.shape[1], size)]
         return namespace(x).concat(parts, axis=1)
 
     def forward(self, x: Array) -> tuple[Array, _Back]:
         return self._in_pieces(x) if isinstance(x, np.ndarray) else self._forward(x)
 
-    def _in_pieces(self, x: np.ndarray, *, keep: bool = True) -> tuple[np.ndarray, _Back]:
-        """Embeddings and their backward function, which needs `keep`.
-
-        A piece is one member and a few rows, which fit a core's cache. Threads take different pieces; the sums do not
-        depend on their number.
-        """
+    def _in_pieces(self, x: np.ndarray, *, with_back: bool = True) -> tuple[np.ndarray, _Back]:
+        """Embeddings and their backward function, computed by threads for one member and a few rows at a time."""
         members = [self.with_weights(self.weights[e : e + 1]) for e in range(len(self.weights))]
         starts = range(0, x.shape[1], ROWS_AT_ONCE)
         pieces = [(e, slice(start, start + ROWS_AT_ONCE)) for e in range(len(members)) for start in starts]
-        z, backs = np.empty((len(members), x.shape[1], self.outputs), x.dtype), dict[int, _Back]()
+        z = np.empty((len(members), x.shape[1], self.outputs), x.dtype)
+        backs = dict[int, _Back]()
 
-        def work(piece: int) -> None:
+        def forward_piece(piece: int) -> None:
             e, rows = pieces[piece]
-            z[e, rows], own_back = members[e]._forward(x[e % len(x), rows][None])
-            if keep:
-                backs[piece] = own_back
+            z[e, rows], piece_back = members[e]._forward(x[e % len(x), rows][None])
+            if with_back:
+                backs[piece] = piece_back
 
         def back(grad: Array) -> Array:
-            parts = dict[int, Array]()
+            gradients = dict[int, Array]()
 
-            def work(piece: int) -> None:
+            def back_piece(piece: int) -> None:
                 e, rows = pieces[piece]
-                parts[piece] = backs[piece](grad[e : e + 1, rows])
+                gradients[piece] = backs[piece](grad[e : e + 1, rows])
 
-            in_threads(work, len(pieces), blas_threads.allowed)
+            in_threads(back_piece, len(pieces), blas_threads.allowed)
             gradient = np.zeros_like(self.weights)
             for piece, (e, _) in enumerate(pieces):  # in a fixed order, so that the sum rounds the same
-                gradient[e] += parts[piece][0]
+                gradient[e] += gradients[piece][0]
             return gradient
 
-        in_threads(work, len(pieces), blas_threads.allowed)
+        in_threads(forward_piece, len(pieces), blas_threads.allowed)
         return z, back
 
     def _forward(self, x: Array) -> tuple[Array, _Back]:
@@ -135,8 +132,8 @@ class ConvNetwork(LayeredNetwork):
         for layer, size in enumerate(self.sizes[:-1]):
             inputs.append(neighbourhoods(pixels, size))  # (E or 1, b h w, 9 c)
             outputs.append(self._layer(layer, inputs[-1]))
-            after = self.sizes[layer + 1]
-            pixels = outputs[-1].reshape(-1, rows, after.height, after.width, after.channels)
+            channels, height, width = self.sizes[layer + 1]
+            pixels = outputs[-1].reshape(-1, rows, height, width, channels)
         inputs.append(pixels.reshape(len(pixels), rows, -1))
         outputs.append(self._layer(len(self.channels), inputs[-1]))
         return outputs[-1], lambda grad: self._back(inputs, outputs, grad)
@@ -155,38 +152,38 @@ class ConvNetwork(LayeredNetwork):
 
 
 def sizes(shape: Sequence[int], channels: Sequence[int]) -> list[Size]:
-    """The size of an image before every convolution and after the last; each one halves it, rounding up."""
-    found = [Size(*shape)]
+    """The sizes of an image before each convolution and after the last; each one halves the image, rounding up."""
+    result = [Size(*shape)]
     for count in channels:
-        found.append(Size(count, (found[-1].height + 1) // STRIDE, (found[-1].width + 1) // STRIDE))
-    return found
+        result.append(Size(count, (result[-1].height + 1) // STRIDE, (result[-1].width + 1) // STRIDE))
+    return result
 
 
 def neighbourhoods(pixels: Array, size: Size) -> Array:
     """The 3 x 3 neighbourhoods (E, b h w, 9 c) of every other pixel of images (E, b, height, width, c)."""
-    framed = zeros((*pixels.shape[:2], *_framed(size)), pixels)
-    framed[:, :, PAD:-PAD, PAD:-PAD] = pixels
-    parts = [framed[place] for place in _places(size)]
-    found = namespace(pixels).stack(parts, -2)
-    return found.reshape(len(found), -1, len(parts) * size.channels)
+    padded = zeros((*pixels.shape[:2], *_padded_shape(size)), pixels)
+    padded[:, :, PAD:-PAD, PAD:-PAD] = pixels
+    parts = [padded[key] for key in _offset_slices(size)]
+    stacked = namespace(pixels).stack(parts, -2)
+    return stacked.reshape(len(stacked), -1, len(parts) * size.channels)
 
 
 def pixel_gradient(grad: Array, rows: int, size: Size) -> Array:
-    """The gradient of pixels (E, b, height, width, c) from that of `neighbourhoods`: a sum over those of a pixel."""
-    framed = zeros((len(grad), rows, *_framed(size)), grad)
+    """The gradient of pixels (E, b, height, width, c): a sum over the gradients of a pixel's neighbourhoods."""
+    padded = zeros((len(grad), rows, *_padded_shape(size)), grad)
     grad = grad.reshape(len(grad), rows, (size.height + 1) // STRIDE, -1, KERNEL**2, size.channels)
-    for k, place in enumerate(_places(size)):
-        framed[place] += grad[..., k, :]
-    return framed[:, :, PAD:-PAD, PAD:-PAD]
+    for k, key in enumerate(_offset_slices(size)):
+        padded[key] += grad[..., k, :]
+    return padded[:, :, PAD:-PAD, PAD:-PAD]
 
 
-def _framed(size: Size) -> tuple[int, int, int]:
+def _padded_shape(size: Size) -> tuple[int, int, int]:
     """The shape of a padded image, channels last."""
     return size.height + 2 * PAD, size.width + 2 * PAD, size.channels
 
 
-def _places(size: Size) -> Iterator[tuple[slice, ...]]:
+def _offset_slices(size: Size) -> Iterator[tuple[slice, ...]]:
     """The slices of a padded image that hold the first, second, ... ninth pixels of all neighbourhoods."""
-    high, wide = (side + side % STRIDE for side in size[1:])
+    height, width = (side + side % STRIDE for side in size[1:])
     for i, j in product(range(KERNEL), repeat=2):
-        yield slice(None), slice(None), slice(i, i + high, STRIDE), slice(j, j + wide, STRIDE)
+        yield slice(None), slice(None), slice(i, i + height, STRIDE), slice(j, j + width, STRIDE)

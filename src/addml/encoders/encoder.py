@@ -66,11 +66,11 @@ class Encoder(Part, ABC):
     activation: str = "tanh"
     output_activation: str = "tanh"
     name: ClassVar[str]
-    kind: ClassVar[str | None] = None  # the rows it encodes, "images" or "series"; None: any
-    frozen: ClassVar[bool] = False  # whether training leaves it as it is
+    kind: ClassVar[str | None] = None  # the kind of row it encodes, "image" or "series"; None: any
+    frozen: ClassVar[bool] = False  # whether it is not trained
     learning_rate: ClassVar[float] = 1e-3  # default of the detector's parameter
     normal_ratio: ClassVar[float] = 2 / 3  # likewise
-    tolerance: ClassVar[float] = 0.0  # distillation keeps rows up to this many median scores, whatever that ratio
+    tolerance: ClassVar[float] = 0.0  # distillation keeps rows up to this many median scores, whatever the ratio
     largest_batch: ClassVar[int] = 2**30  # rows
     rows_an_epoch: ClassVar[int | None] = None  # None: all rows
 
@@ -138,12 +138,12 @@ class FlatNetwork(ABC):
     def from_plain(cls, document: dict[str, Any], weights: np.ndarray) -> Self:
         """The network described by `to_plain`; raises an error if its weights do not fit its layers."""
         plain = [document[name] for name in cls.layout_names]
-        layout = [tuple(one) if isinstance(one, list) else one for one in plain]
+        layout = [tuple(value) if isinstance(value, list) else value for value in plain]
         expect_weights(weights, sum(shape.size for shape in cls.shapes_of(*layout)))
         return cls(*layout, weights)
 
     def to_plain(self) -> dict[str, Any]:
-        layout = [list(one) if isinstance(one, tuple) else one for one in self._layout]
+        layout = [list(value) if isinstance(value, tuple) else value for value in self._layout]
         return {"name": self.name, **dict(zip(self.layout_names, layout, strict=True))}
 
     def with_weights(self, weights: Array) -> Self:
@@ -176,7 +176,7 @@ class LayeredNetwork(FlatNetwork):
         super().__init__(*arguments)
         self.activations: tuple[str, ...] = self._layout[-1]
         self.layers = self.by_layer(self.weights)
-        self._acts = [ACTIVATIONS[name] for name in self.activations]
+        self._activations = [ACTIVATIONS[name] for name in self.activations]
 
     def by_layer(self, weights: Array) -> list[Layer]:
         """The matrices and biases in weights, or in their gradient, (E, P)."""
@@ -187,11 +187,11 @@ class LayeredNetwork(FlatNetwork):
         matrix, bias = self.layers[layer]
         y = product(x, matrix)
         y += bias
-        return self._acts[layer].apply(y)
+        return self._activations[layer].apply(y)
 
     def _layer_back(self, layer: int, x: Array, y: Array, grad: Array, gradients: Sequence[Layer]) -> Array:
         """Fill in the gradients of a layer from dL/dy; returns dL/dx, or None for the first layer."""
-        grad = self._acts[layer].back(grad, y)
+        grad = self._activations[layer].back(grad, y)
         matrix, bias = gradients[layer]
         namespace(grad).matmul(x.mT, grad, out=matrix)
         column_sums(grad, out=bias)
@@ -199,6 +199,6 @@ class LayeredNetwork(FlatNetwork):
 
 
 def expect_weights(weights: np.ndarray, count: int) -> None:
-    """Raise ValueError unless each member of a saved network has so many weights."""
+    """Raise ValueError unless each member of a saved network has `count` weights."""
     if weights.shape[1:] != (count,):
         raise ValueError(f"encoder.weights has the shape {weights.shape}, not (n, {count})")

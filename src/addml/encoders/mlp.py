@@ -56,7 +56,7 @@ class MLPNetwork(LayeredNetwork):
 
     def through(self, x: Array, start: int, stop: int) -> Array:
         """The output of layers `start` to `stop`; a row's bits do not depend on other rows."""
-        product = operator.matmul if x.shape[-2] == 1 else row_product  # a product of one row has no places
+        product = operator.matmul if x.shape[-2] == 1 else row_product  # a single row cannot depend on others
         for layer in range(start, stop):
             x = self._layer(layer, x, product)
         return x
@@ -69,11 +69,11 @@ class MLPNetwork(LayeredNetwork):
         """dL/dX (b, d), summed over members, of rows x (b, d) from dL/dZ (E, b, w)."""
         outputs = self._outputs(x[None], self.depth)
         for layer in reversed(range(self.depth)):
-            grad = self._acts[layer].back(grad, outputs[layer + 1]) @ self.layers[layer][0].mT
+            grad = self._activations[layer].back(grad, outputs[layer + 1]) @ self.layers[layer][0].mT
         return grad.sum(0)
 
     def _outputs(self, x: Array, depth: int) -> list[Array]:
-        """X and the outputs of the first layers."""
+        """X and the outputs of the first `depth` layers."""
         outputs = [x]
         for layer in range(depth):
             outputs.append(self._layer(layer, outputs[-1], operator.matmul))
@@ -116,8 +116,8 @@ class AutoencoderNetwork(MLPNetwork):
 
     def embed(self, x: Array) -> Array:
         z = super().embed(x)
-        missed = self.reconstructed(z) - x
-        residual = namespace(x).sqrt(dots(missed, missed) / x.shape[-1])
+        error = self.reconstructed(z) - x
+        residual = namespace(x).sqrt(dots(error, error) / x.shape[-1])
         return namespace(x).concatenate([z, residual[..., None]], -1)
 
     def reconstructed(self, z: Array) -> Array:

@@ -32,39 +32,39 @@ class ModuleNetwork:
         self.outputs = _outputs(module, self.shape)
 
     @classmethod
-    def build(cls, given: Any, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> ModuleNetwork:
-        """One network per generator, from copies of a module or from calls of what makes modules."""
-        made = [_made(given, rng) for rng in rngs]
-        return cls(made[0], shape, np.stack([_flat(module) for module in made]).astype(np.float64))
+    def build(cls, encoder: Any, shape: Sequence[int], rngs: Sequence[np.random.Generator]) -> ModuleNetwork:
+        """One network per generator, from copies of a module or from calls of a function that returns modules."""
+        modules = [_build_module(encoder, rng) for rng in rngs]
+        return cls(modules[0], shape, np.stack([_flat(module) for module in modules]).astype(np.float64))
 
     @classmethod
-    def from_plain(cls, document: dict[str, Any], weights: np.ndarray, given: Any) -> ModuleNetwork:
-        """The encoder of a saved model, from the user's code; raises ValueError if that has changed."""
-        module = _made(given, np.random.default_rng(0))
+    def from_plain(cls, document: dict[str, Any], weights: np.ndarray, encoder: Any) -> ModuleNetwork:
+        """The network of a saved model, from the user's code; raises ValueError if the code has changed."""
+        module = _build_module(encoder, np.random.default_rng(0))
         expect_weights(weights, len(_flat(module)))
-        encoder = cls(module, tuple(document["shape"]), weights)
-        ours, theirs = encoder.answers(), np.array(document["answers"])
-        if ours.shape != theirs.shape or (abs(ours - theirs) > ALIKE * max(1e-6, abs(theirs).max())).any():
+        network = cls(module, tuple(document["shape"]), weights)
+        answers, saved = network.answers(), np.array(document["answers"])
+        if answers.shape != saved.shape or (abs(answers - saved) > ALIKE * max(1e-6, abs(saved).max())).any():
             raise ValueError("its embeddings differ from those of the saved encoder")
-        return encoder
+        return network
 
     def with_weights(self, weights: Array) -> ModuleNetwork:
-        changed = copy.copy(self)
-        changed.weights = weights
-        return changed
+        network = copy.copy(self)
+        network.weights = weights
+        return network
 
     def is_matrix(self) -> Array:
-        """Which of the P weights decay (1): trainable ones of a parameter with two dimensions or more."""
-        parts = self.module.parameters()
-        marks = [np.full(part.numel(), part.ndim > 1 and part.requires_grad) for part in parts]
-        return as_like(np.concatenate(marks), self.weights)
+        """Which of the P weights decay (1): trainable weights of parameters with at least two dimensions."""
+        parameters = self.module.parameters()
+        flags = [np.full(part.numel(), part.ndim > 1 and part.requires_grad) for part in parameters]
+        return as_like(np.concatenate(flags), self.weights)
 
     def to_plain(self) -> dict[str, Any]:
         """The description in a model file, which holds no code."""
         return {"name": self.name, "module": type(self.module).__qualname__, "shape": list(self.shape)}
 
     def answers(self) -> np.ndarray:
-        """Every member's embedding (E, w) of a fixed row, by which another module is recognised."""
+        """Every member's embedding (E, w) of a fixed row, which differs if the module is another one."""
         row = np.linspace(-1, 1, self.inputs, dtype=np.float32)[None, None]
         return np.asarray(np.nan_to_num(to_numpy(self.embed(row))[:, 0], posinf=0.0, neginf=0.0))
 
@@ -98,14 +98,16 @@ class ModuleNetwork:
 
         if any(buffer.device != weights.device for buffer in self.module.buffers()):
             self.module = copy.deepcopy(self.module).to(weights.device)
-        rows, members = x.reshape(*x.shape[:2], *self.shape), []
-        shapes = dict(self.module.named_parameters())
-        for e, own in enumerate(weights):
-            parts = zip(shapes.values(), own.split([part.numel() for part in shapes.values()]), strict=True)
-            values = [(own if part.requires_grad else own.detach()).reshape(part.shape) for part, own in parts]
-            parameters = dict(zip(shapes, values, strict=True))
-            members.append(functional_call(self.module, parameters, (rows[min(e, len(rows) - 1)],)))
-        return torch.stack(members)
+        rows = x.reshape(*x.shape[:2], *self.shape)
+        named = dict(self.module.named_parameters())
+        sizes = [part.numel() for part in named.values()]
+        embeddings = []
+        for e, flat in enumerate(weights):
+            parameters = {}
+            for (name, part), values in zip(named.items(), flat.split(sizes), strict=True):
+                parameters[name] = (values if part.requires_grad else values.detach()).reshape(part.shape)
+            embeddings.append(functional_call(self.module, parameters, (rows[min(e, len(rows) - 1)],)))
+        return torch.stack(embeddings)
 
 
 def _tensor(x: Any) -> Tensor:
@@ -115,21 +117,20 @@ def _tensor(x: Any) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) else x
 
 
-def _made(given: Any, rng: np.random.Generator) -> Module:
-    """A copy of the module, or a new one drawn from the member's generator; refuses layers that mix rows."""
+def _build_module(encoder: Any, rng: np.random.Generator) -> Module:
+    """A copy of the module, or a new one, seeded by the member's generator; refuses layers that mix rows."""
     import torch
     from torch.nn.modules.batchnorm import _BatchNorm
 
-    if isinstance(given, torch.nn.Module):
-        module = copy.deepcopy(given)
+    if isinstance(encoder, torch.nn.Module):
+        module = copy.deepcopy(encoder)
     else:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(int(rng.integers(2**63)))
-            module = given()
+            module = encoder()
     if not isinstance(module, torch.nn.Module):
-        raise ValueError(
-            f"encoder={given!r} returned {type(module).__name__}; pass a torch.nn.Module or a callable that returns one"
-        )
+        kind = type(module).__name__
+        raise ValueError(f"encoder={encoder!r} returned {kind}; pass a torch.nn.Module or a function that returns one")
     for name, layer in module.named_modules():
         if isinstance(layer, _BatchNorm) and (layer.training or layer.running_mean is None):
             raise ValueError(
@@ -156,9 +157,9 @@ def _outputs(module: Module, shape: Sequence[int]) -> int:
     except (RuntimeError, TypeError, ValueError, IndexError) as error:
         raise ValueError(f"the encoder cannot take rows of shape (b, {', '.join(map(str, shape))}): {error}") from None
     if not isinstance(z, torch.Tensor) or z.ndim != 2 or len(z) != 2:
-        given = tuple(z.shape) if isinstance(z, torch.Tensor) else type(z).__name__
-        raise ValueError(f"the encoder returns {given} for two rows; it must return embeddings (2, w)")
-    if any(one.shape != z[:1].shape for one in alone):
+        result = tuple(z.shape) if isinstance(z, torch.Tensor) else type(z).__name__
+        raise ValueError(f"the encoder returns {result} for two rows; it must return embeddings (2, w)")
+    if any(part.shape != z[:1].shape for part in alone):
         raise ValueError(f"the encoder returns {tuple(alone[0].shape)} for one row; it must return an embedding (1, w)")
     if bool((abs(z - torch.cat(alone)) > ALIKE * abs(z).max().clip(1e-6)).any()):
         raise ValueError(

@@ -51,13 +51,13 @@ class Pretrained(Encoder):
 
 
 class PretrainedNetwork:
-    """Maps images to the mean features of two blocks; `patches` returns them place by place."""
+    """Maps images to the mean features of two blocks; `patches` returns the features of every patch."""
 
     name: ClassVar[str] = "pretrained"
     operations = property(lambda self: 10_000 * self.size[0] * self.size[1])  # approximately
 
     def __init__(self, shape: Sequence[int], weights: Array) -> None:
-        """Takes the shape (channels, height, width) of images; weights are (E, 0), as nothing is learned."""
+        """Takes the shape (channels, height, width) of images; weights are (E, 0), because nothing is learned."""
         if shape[0] not in (1, 3):
             raise ValueError(f"images have {shape[0]} channels; encoder='pretrained' takes 1 (grey) or 3 (RGB)")
         self.shape, self.weights = tuple(shape), weights
@@ -103,12 +103,12 @@ class PretrainedNetwork:
         return as_like(np.repeat(z, len(self.weights) // z.shape[-3], axis=-3), x)
 
     def patches(self, x: Array) -> np.ndarray:
-        """The features (..., sum of levels) of flat images (..., d), one image at a time for the same bits."""
+        """The features (..., sum of levels) of flat images (..., d); an image's bits do not depend on other images."""
         images = to_numpy(x).reshape(-1, *self.shape)
         features = np.empty((len(images), sum(math.prod(level) for level in self.levels)), np.float32)
 
-        def work(place: int) -> None:
-            features[place] = np.concatenate([block.ravel() for block in self._features(images[place])])
+        def work(index: int) -> None:
+            features[index] = np.concatenate([block.ravel() for block in self._features(images[index])])
 
         in_threads(work, len(images), blas_threads.allowed)
         return features.reshape(*x.shape[:-1], features.shape[1])
@@ -117,18 +117,16 @@ class PretrainedNetwork:
         """The features of both blocks of one image; a large image is taken in tiles with the pixels around them."""
         if not self.is_tiled:
             return _run(image, self.size)
-        whole = [np.empty(level, np.float32) for level in self.levels]
-        sides = image.shape[1:]
-        for corner in product(range(0, sides[0], TILE), range(0, sides[1], TILE)):
-            own = [(start, min(start + TILE, side)) for start, side in zip(corner, sides, strict=True)]
-            seen = [(max(0, a - CONTEXT), min(side, b + CONTEXT)) for (a, b), side in zip(own, sides, strict=True)]
-            part = image[:, slice(*seen[0]), slice(*seen[1])]
-            for target, found, stride in zip(whole, _run(part, part.shape[1:]), STRIDES, strict=True):
-                spans = zip(own, seen, strict=True)
-                rows, columns = (slice((a - s) // stride, (b - s) // stride) for (a, b), (s, _) in spans)
-                there = tuple(slice(a // stride, b // stride) for a, b in own)
-                target[:, *there] = found[:, rows, columns]
-        return whole
+        result = [np.empty(level, np.float32) for level in self.levels]
+        _, height, width = image.shape
+        for top, left in product(range(0, height, TILE), range(0, width, TILE)):
+            bottom, right = min(top + TILE, height), min(left + TILE, width)
+            y, x = max(0, top - CONTEXT), max(0, left - CONTEXT)
+            part = image[:, y : bottom + CONTEXT, x : right + CONTEXT]
+            for target, features, s in zip(result, _run(part, part.shape[1:]), STRIDES, strict=True):
+                tile = features[:, (top - y) // s : (bottom - y) // s, (left - x) // s : (right - x) // s]
+                target[:, top // s : bottom // s, left // s : right // s] = tile
+        return result
 
 
 def _run(image: np.ndarray, size: tuple[int, ...]) -> list[np.ndarray]:
@@ -137,7 +135,7 @@ def _run(image: np.ndarray, size: tuple[int, ...]) -> list[np.ndarray]:
 
 
 def shipped_network() -> bytes:
-    """The ONNX file, checked against its hash."""
+    """The bytes of the ONNX file, checked against its hash."""
     document = FILE.read_bytes()
     if hashlib.sha256(document).hexdigest() != SHA256:
         raise ValueError(f"{FILE} is damaged (its SHA-256 is not {SHA256[:12]}...); install addml again")

@@ -21,7 +21,7 @@ from addml.text import SERIES
 
 POOLINGS = ("last", "mean")
 HIDDEN = (64,)
-TILE = 16  # rows of one product: a single step of a stream is one tile and has the same bits as among thousands
+TILE = 16  # rows of one product: a single step of a stream is one tile, with the same bits as among thousands
 
 
 class Layout(NamedTuple):
@@ -67,10 +67,7 @@ class Recurrent(Encoder):
 
 
 class RecurrentNetwork(FlatNetwork):
-    """Recurrent layers over windows (steps, channels) of a series, for E members.
-
-    The last state of the top layer, or the mean of its states, is the embedding, or the input of the dense layer.
-    """
+    """Recurrent layers over windows of a series, then pooling of the top layer's states and a dense layer, if any."""
 
     name: ClassVar[str] = "recurrent"
     layout_names = Layout._fields
@@ -81,9 +78,9 @@ class RecurrentNetwork(FlatNetwork):
         super().__init__(*arguments)
         self.layout = layout = Layout(*self._layout)
         self.mean = layout.pooling == "mean"
-        self.layers = [self.parts[3 * place : 3 * place + 3] for place in range(len(layout.layers))]
+        self.layers = [self.parts[3 * layer : 3 * layer + 3] for layer in range(len(layout.layers))]
         self.dense = self.parts[-2:] if layout.hidden else None
-        self._act = ACTIVATIONS[layout.output_activation]
+        self._activation = ACTIVATIONS[layout.output_activation]
 
     @staticmethod
     def shapes_of(*arguments: Any) -> list[Shape]:
@@ -106,8 +103,8 @@ class RecurrentNetwork(FlatNetwork):
         states = [zeros((len(self.weights), x.shape[1], width), self.weights) for width in self.layout.layers]
         for step in range(self.layout.window):
             below = steps[:, step]
-            for place, parts in enumerate(self.layers):
-                states[place] = below = next_state(seen_by(below, parts), states[place], parts)
+            for layer, parts in enumerate(self.layers):
+                states[layer] = below = next_state(seen_by(below, parts), states[layer], parts)
             total = below if total is None or not self.mean else total + below
         return self.finish(total / self.layout.window if self.mean else total)
 
@@ -124,32 +121,32 @@ class RecurrentNetwork(FlatNetwork):
         return z, lambda grad: self._back(grad, pooled, z, sequences)
 
     def _steps(self, x: Array) -> Array:
-        """Flat windows (E or 1, b, d) as sequences (E or 1, steps, b, channels), each step contiguous."""
+        """Flat windows (E or 1, b, d) as sequences (E or 1, steps, b, channels), in which each step is contiguous."""
         return contiguous(x.reshape(*x.shape[:2], self.layout.window, self.layout.channels).swapaxes(1, 2))
 
     def finish(self, pooled: Array, rows: int | None = None) -> Array:
-        """Embeddings (E, b, w) from pooled states, of the first `rows` only if given."""
+        """Embeddings (E, b, w) from pooled states; only of the first `rows`, if given."""
         if self.dense is None:
             return pooled[:, :rows]
         z = product(pooled, self.dense[0])[:, :rows]
         z += self.dense[1]
-        return self._act.apply(z)
+        return self._activation.apply(z)
 
     def _back(self, grad: Array, pooled: Array, z: Array, sequences: Sequence[Array]) -> Array:
         gradients: list[Array] = []
         if self.dense is not None:
-            grad = self._act.back(grad, z)
+            grad = self._activation.back(grad, z)
             gradients = [pooled.mT @ grad, column_sums(grad)]
             grad = product(grad, self.dense[0].mT)
         above = zeros((grad.shape[0], self.layout.window, *grad.shape[1:]), grad)
         above[:, slice(None) if self.mean else -1] = (grad / self.layout.window)[:, None] if self.mean else grad
-        for place, parts in reversed(list(enumerate(self.layers))):
-            below, states = sequences[place][:, 1 if place else 0 :], sequences[place + 1]
+        for layer, parts in reversed(list(enumerate(self.layers))):
+            below, states = sequences[layer][:, 1 if layer else 0 :], sequences[layer + 1]
             inner = _through_time(above, states, parts)
             flat = inner.reshape(*inner.shape[:1], -1, inner.shape[-1])
-            seen, before = (part.reshape(len(part), flat.shape[1], -1) for part in (below, states[:, :-1]))
-            gradients = [seen.mT @ flat, before.mT @ flat, column_sums(flat), *gradients]
-            above = product(inner, contiguous(parts[0].mT)) if place else None
+            inputs, before = (part.reshape(len(part), flat.shape[1], -1) for part in (below, states[:, :-1]))
+            gradients = [inputs.mT @ flat, before.mT @ flat, column_sums(flat), *gradients]
+            above = product(inner, contiguous(parts[0].mT)) if layer else None
         return namespace(grad).concatenate([part.reshape(len(part), -1) for part in gradients], 1)
 
 
@@ -169,15 +166,15 @@ def product(x: Array, matrix: Array) -> Array:
 
 def seen_by(x: Array, parts: Parts) -> Array:
     """The input's part of a layer's states, U x + b (E, b, w), for x (E or 1, b, c)."""
-    seen = product(x, parts[0])
-    seen += parts[2]
-    return seen
+    projected = product(x, parts[0])
+    projected += parts[2]
+    return projected
 
 
-def next_state(seen: Array, h: Array, parts: Parts) -> Array:
+def next_state(projected: Array, h: Array, parts: Parts) -> Array:
     """The paper's recurrence, h_t = tanh(U x_t + V h_{t-1} + b), (E, b, w)."""
     a = product(h, parts[1])
-    a += seen
+    a += projected
     return namespace(a).tanh(a, out=a)
 
 

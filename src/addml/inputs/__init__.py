@@ -37,7 +37,7 @@ class Rows:
     """Rows of features (n, d), in memory or prepared on demand."""
 
     values: Any
-    given: Any = None  # the array or table that they come from, if that is known
+    original: Any = None  # the array or table that they come from, if that is known
     groups: np.ndarray | None = None  # (n,) the group of each row, if rows are judged within groups
     sampling: Sampling | None = None  # how the steps of a series were made even
 
@@ -76,8 +76,8 @@ class Rows:
 class MemoryRows(Rows):
     """Prepared rows in memory or on a device."""
 
-    def __init__(self, values: Array, groups: np.ndarray | None = None, given: Any = None) -> None:
-        self.values, self.groups, self.given = values, groups, given
+    def __init__(self, values: Array, groups: np.ndarray | None = None, original: Any = None) -> None:
+        self.values, self.groups, self.original = values, groups, original
 
     def take(self, ids: Array) -> Array:
         return take(self.values, ids)
@@ -93,13 +93,13 @@ class LazyRows(Rows):
     """Rows of an array, an Arrow table or images that are prepared on demand."""
 
     def __init__(self, values: Any, prepare: Callable[[Any], np.ndarray], groups: np.ndarray | None = None) -> None:
-        self.values, self.prepare, self.groups, self.given = values, prepare, groups, values
+        self.values, self.prepare, self.groups, self.original = values, prepare, groups, values
 
     def take(self, ids: np.ndarray) -> np.ndarray:
         flat = ids.reshape(-1)
-        is_array = isinstance(self.values, np.ndarray)  # whose `take` would copy the whole of a view
-        found = self.prepare(self.values[flat] if is_array else self.values.take(flat))
-        return found.reshape(*ids.shape, found.shape[1])
+        is_array = isinstance(self.values, np.ndarray)  # an array's `take` would copy the whole of a view
+        features = self.prepare(self.values[flat] if is_array else self.values.take(flat))
+        return features.reshape(*ids.shape, features.shape[1])
 
     def slice(self, start: int, size: int) -> np.ndarray:
         with rows_before(start):
@@ -107,12 +107,12 @@ class LazyRows(Rows):
 
 
 def as_rows(rows: Rows | np.ndarray) -> Rows:
-    """Rows as they are, or an array of features as rows."""
+    """Rows unchanged, or an array of features as rows."""
     return MemoryRows(rows.astype(np.float32, copy=False)) if isinstance(rows, np.ndarray) else rows
 
 
 def of_rows(values: np.ndarray, source: Any) -> np.ndarray:
-    """Values of steps, which are in time order, in the order of the given rows; `source` has the sampling."""
+    """The values of steps in the order of the user's rows; `source` has the sampling, whose steps are in time order."""
     return values if source.sampling is None or source.sampling.steps is None else values[source.sampling.steps]
 
 
@@ -135,19 +135,15 @@ class Window(Part):
 
 @dataclass(frozen=True)
 class RowShape:
-    """The kind and shape of one row.
-
-    An image is (channels, height, width), a window of a series (steps, channels). Prepared rows are flat; only the
-    encoder reshapes them.
-    """
+    """The kind and shape of one row; prepared rows are flat, and only the encoder reshapes them."""
 
     kind: str
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # (channels, height, width) of an image, (steps, channels) of a window
     causal: bool = True  # whether a step is scored by its past only, not by all windows over it
 
     @property
     def is_series(self) -> bool:
-        """Whether rows are the windows that end at each step of a series."""
+        """Whether each row is the window that ends at a step of a series."""
         return self.kind == SERIES
 
     @property
@@ -165,14 +161,14 @@ class RowShape:
         return numbers % self.channels if self.is_series else numbers // (self.size // self.channels)
 
     def counts(self) -> np.ndarray:
-        """The weight of each number of a flat row, (size,): of a window only the last step counts."""
+        """The weight of each number of a flat row, (size,): only the last step of a window counts."""
         if not self.is_series:
             return np.ones(self.size, np.float32)
         return (np.arange(self.size) >= self.size - self.channels).astype(np.float32)
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> RowShape:
-        """That of a saved model; raises ValueError if it is invalid."""
+        """The shape in a saved model; raises ValueError if it is invalid."""
         row_shape = cls(document["kind"], tuple(document["shape"]), document["causal"])
         if RANKS.get(row_shape.kind) != len(row_shape.shape):
             raise ValueError(f"rows of kind {row_shape.kind!r} and shape {row_shape.shape}")
@@ -186,7 +182,7 @@ class Vectorizer(ABC):
     features: Features  # the scaling
     columns_in: int  # columns, channels or numbers of an image in X
     names: tuple[str, ...] | None = None  # of the columns or channels
-    columns: Columns | None = None  # of a table with other columns than numbers
+    columns: Columns | None = None  # of a table that has more than columns of numbers
     row_shape: RowShape | None = None  # of images and windows
     noun: ClassVar[str] = "row"
 
@@ -200,7 +196,7 @@ class Vectorizer(ABC):
         """The rows of X, checked against training."""
 
     def prepare(self, values: Any) -> np.ndarray:
-        """Some rows as features (n, d)."""
+        """The values of rows as features (n, d)."""
         return self.features.transform(values.reshape(len(values), len(self.features.median)))
 
     @property
@@ -212,7 +208,7 @@ class Vectorizer(ABC):
         return replace(self, columns=replace(self.columns, groups=groups))
 
     def groups_of(self, values: Any) -> np.ndarray | None:
-        """The group of each row (n,), -1 if it is unseen in training; None without groups."""
+        """The group of each row (n,), -1 if training did not see it; None without groups."""
         return None if self.groups is None else self.groups.codes(values)
 
     def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
@@ -220,7 +216,7 @@ class Vectorizer(ABC):
         return ()
 
     def to_json(self) -> dict[str, Any]:
-        """All but the scaling, which is saved as arrays."""
+        """All fields but the scaling, which is saved as arrays."""
         return {
             "columns": None if self.columns is None else self.columns.to_plain(),
             "row_shape": None if self.row_shape is None else asdict(self.row_shape),
@@ -230,7 +226,7 @@ class Vectorizer(ABC):
 
     def __getstate__(self) -> dict[str, Any]:
         """The fields, without cached properties."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @property
     def kind(self) -> str:
@@ -244,13 +240,13 @@ class Vectorizer(ABC):
 
     @property
     def labels(self) -> list[str]:
-        return names_or_places(self.names, self.columns_in)
+        return labels_of(self.names, self.columns_in)
 
     def sides(self, one_sided: Any) -> np.ndarray:
-        """The side of each number of a row that matters."""
+        """The side that matters of each number of a row."""
         if self.row_shape is None:
             return sides_of(one_sided, self.labels)
-        sides = sides_of(one_sided, names_or_places(self.names, self.row_shape.channels))
+        sides = sides_of(one_sided, labels_of(self.names, self.row_shape.channels))
         return np.asarray(sides[self.row_shape.channel_of()])
 
 
@@ -263,8 +259,7 @@ def vectorizer_for(X: Any, config: Any) -> type[Vectorizer]:
     if config.window is not None:
         return SeriesVectorizer
     if config.by and not is_frame(X):
-        kind = type(X).__name__
-        raise ValueError(f"by={list(config.by)!r} names columns of a data frame or an Arrow table, and X is {kind}")
+        raise ValueError(f"by={list(config.by)!r} names columns of a data frame, but X is {type(X).__name__}")
     if isinstance(X, (str, os.PathLike)) or getattr(X, "ndim", 2) in (3, 4) or config.takes_images:
         return PhotoVectorizer if config.frozen else ImageVectorizer
     return TableVectorizer if config.by or has_other_than_numbers(X) else ArrayVectorizer
@@ -276,25 +271,27 @@ def vectorizer_from_json(document: dict[str, Any], features: Features, *, photog
     from addml.inputs.series_vectorizer import SeriesVectorizer
     from addml.inputs.table import Columns, TableVectorizer
 
-    names, given, numbers = document["names"], document["columns_in"], len(features.median)
-    own: dict[str, Any] = {"columns_in": given, "names": names and tuple(names), "features": features}
+    names, columns_in, numbers = document["names"], document["columns_in"], len(features.median)
+    shared: dict[str, Any] = {"columns_in": columns_in, "names": names and tuple(names), "features": features}
     if document["columns"] is not None:
         columns = Columns.from_plain(document["columns"])
-        one: Vectorizer = TableVectorizer(columns=columns, **own)
-        fits = len(columns.names) == numbers and set(columns.used) <= set(names)
+        vectorizer: Vectorizer = TableVectorizer(columns=columns, **shared)
+        is_valid = len(columns.names) == numbers and set(columns.used) <= set(names)
     elif document["row_shape"] is not None:
         row_shape = RowShape.from_json(document["row_shape"])
         images = PhotoVectorizer if photographs else ImageVectorizer
-        one = (SeriesVectorizer if row_shape.is_series else images)(row_shape=row_shape, **own)
-        fits = given == (row_shape.channels if row_shape.is_series else row_shape.size) and row_shape.size == numbers
+        vectorizer = (SeriesVectorizer if row_shape.is_series else images)(row_shape=row_shape, **shared)
+        expected = row_shape.channels if row_shape.is_series else row_shape.size
+        is_valid = columns_in == expected and row_shape.size == numbers
     else:
-        one, fits = ArrayVectorizer(**own), given == numbers
-    if not fits or (names is not None and len(set(names)) != given):
-        raise ValueError(f"columns_in={given!r}, the names {names} and {numbers} medians do not fit together")
-    return one
+        vectorizer = ArrayVectorizer(**shared)
+        is_valid = columns_in == numbers
+    if not is_valid or (names is not None and len(set(names)) != columns_in):
+        raise ValueError(f"columns_in={columns_in!r}, the names {names} and {numbers} medians do not fit together")
+    return vectorizer
 
 
-def names_or_places(names: Sequence[str] | None, columns: int) -> list[str]:
+def labels_of(names: Sequence[str] | None, columns: int) -> list[str]:
     """The names of columns, or their positions as text."""
     return list(names) if names is not None else list(map(str, range(columns)))
 
@@ -309,11 +306,12 @@ def check_sides(one_sided: Any) -> None:
 
 
 def sides_of(one_sided: Any, names: Sequence[str | None]) -> np.ndarray:
-    """The side of each feature that matters: 1 high, -1 low, 0 both; a name is None for a part of a column."""
-    sides, known = np.zeros(len(names), np.int64), [name for name in names if name is not None]
+    """The side that matters of each feature: 1 high, -1 low, 0 both; a part of a column has None as its name."""
+    sides = np.zeros(len(names), np.int64)
+    columns = [name for name in names if name is not None]
     for column, side in (one_sided or {}).items():
-        if str(column) not in known:
-            hint = did_you_mean(str(column), known) or f" The number columns are: {listed(known, 10)}."
+        if str(column) not in columns:
+            hint = did_you_mean(str(column), columns) or f" The number columns are: {listed(columns, 10)}."
             raise ValueError(f"one_sided names {column!r}, which is not a number column of X.{hint}")
         sides[list(names).index(str(column))] = 1 if side == "high" else -1
     return sides

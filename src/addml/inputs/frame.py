@@ -14,7 +14,7 @@ import pyarrow as pa
 from addml.arrays import to_numpy
 from addml.text import listed
 
-NO_FRAMES = ("builtins", "numpy", "scipy", "torch")  # libraries without data frames, which need no narwhals
+NO_FRAMES = ("builtins", "numpy", "scipy", "torch")  # libraries without data frames: no need to import narwhals
 
 
 def is_frame(X: Any) -> bool:
@@ -46,10 +46,10 @@ def has_other_than_numbers(X: Any) -> bool:
     frame = _frame(X)
     if frame is None:
         return False
-    kinds = (nw.String, nw.Categorical, nw.Enum, nw.Date, nw.Datetime, nw.Duration, nw.Time)
-    own = (date, time, timedelta, str)  # Python objects, which pandas uses for values from a database
+    dtypes = (nw.String, nw.Categorical, nw.Enum, nw.Date, nw.Datetime, nw.Duration, nw.Time)
+    types = (date, time, timedelta, str)  # Python objects, which pandas uses for values from a database
     return frame.implementation.is_pyarrow() or any(
-        column.dtype in kinds or (column.dtype == nw.Object and any(isinstance(value, own) for value in column))
+        column.dtype in dtypes or (column.dtype == nw.Object and any(isinstance(value, types) for value in column))
         for column in frame.iter_columns()
     )
 
@@ -85,7 +85,7 @@ def as_table(X: Any) -> pa.Table:
     import narwhals as nw
 
     if nw.dependencies.is_polars_lazyframe(X):
-        raise ValueError("a lazy frame holds no rows yet; give its .collect()")
+        raise ValueError("a lazy frame has no rows yet; give its .collect()")
     if not nw.dependencies.is_into_dataframe(X):
         raise ValueError(f"{type(X).__name__} is not a data frame; give one of pandas, polars or pyarrow")
     names = [str(name) for name in X.columns]
@@ -115,12 +115,12 @@ def _arrow(series: Any, name: str) -> pa.Array | pa.ChunkedArray:
     except failures as error:
         missing = series.is_null().to_list()
         values = [None if gap else value for gap, value in zip(missing, series.to_list(), strict=True)]
-        known = [value for value in values if value is not None]
-        if all(isinstance(value, (str, Real, Decimal)) for value in known):
+        present = [value for value in values if value is not None]
+        if all(isinstance(value, (str, Real, Decimal)) for value in present):
             return pa.array([None if value is None else str(value) for value in values], pa.string())
-        other = next((value for value in known if type(value) is not type(known[0])), None)
-        what = f"cannot be read ({error})"
+        other = next((value for value in present if type(value) is not type(present[0])), None)
+        problem = f"cannot be read ({error})"
         if other is not None:
             row = next(row for row, value in enumerate(values, start=1) if value is other)
-            what = f"mixes {type(known[0]).__name__} and {type(other).__name__} (row {row:,} is {other!r})"
-        raise ValueError(f"column {name!r} {what}; give all its values one type") from error
+            problem = f"mixes {type(present[0]).__name__} and {type(other).__name__} (row {row:,} is {other!r})"
+        raise ValueError(f"column {name!r} {problem}; give all its values one type") from error

@@ -27,7 +27,7 @@ from addml.text import counted, did_you_mean, listed
 READ_AT_ONCE = 131_072  # rows
 AT_ONCE = 4160  # rows: they fit into the cache, and unlike 4096 they do not make columns share its lines
 COLUMN_TYPES: dict[str, type[NumberColumn | BooleanColumn | DateColumn | CategoryColumn]] = {
-    one.kind: one for one in (NumberColumn, BooleanColumn, DateColumn, CategoryColumn)
+    column_type.kind: column_type for column_type in (NumberColumn, BooleanColumn, DateColumn, CategoryColumn)
 }
 
 
@@ -36,10 +36,10 @@ class Columns:
     """The columns of a table as a matrix of numbers, NaN for missing values."""
 
     fitted: tuple[Column, ...]
-    left_out: list[tuple[str, str]]  # (column, reason in words)
+    left_out: list[tuple[str, str]]  # (column, reason)
     notes: list[str]
     rows: int  # of training
-    groups: Groups | None = None  # within which rows are judged
+    groups: Groups | None = None  # within which rows are compared
 
     @classmethod
     def fit(cls, table: pa.Table) -> Columns:
@@ -48,31 +48,34 @@ class Columns:
         if not table.num_rows:
             raise ValueError("the table has no rows; at least one is needed to learn from")
         decisions = {name: fit_column(name, table[name]) for name in table.column_names}
-        kept = {name: one for name, one in decisions.items() if isinstance(one, Kept)}
+        kept = {name: decision for name, decision in decisions.items() if isinstance(decision, Kept)}
         copies = find_copies(table, kept)
-        reasons = {name: one for name, one in decisions.items() if isinstance(one, str)}
+        reasons = {name: decision for name, decision in decisions.items() if isinstance(decision, str)}
         reasons |= {name: f"copy of column {original!r}" for name, original in copies.items()}
         left_out = [(name, reasons[name]) for name in table.column_names if name in reasons]
-        used = [one for name, one in kept.items() if name not in copies]
+        used = [decision for name, decision in kept.items() if name not in copies]
         if not used:
             why = listed([f"{name!r} ({reason})" for name, reason in left_out], between="; ")
             raise ValueError(f"no column is left to learn from: {why}")
-        notes = [note for one in used for note in one.notes]
-        return cls(tuple(one.column for one in used), left_out, notes, table.num_rows)
+        notes = [note for decision in used for note in decision.notes]
+        return cls(tuple(decision.column for decision in used), left_out, notes, table.num_rows)
 
     def with_sides(self, sides: np.ndarray) -> Columns:
-        """The columns with the sides of their features; where only low numbers matter, a text counts as a low one."""
-        own = zip(self.fitted, sides[self.starts[:-1]].tolist(), strict=True)
-        fitted = [replace(one, below=True) if side < 0 and isinstance(one, NumberColumn) else one for one, side in own]
+        """The columns with the sides of their features; where only low numbers matter, a text counts as low."""
+        fitted = list(self.fitted)
+        for index, column in enumerate(fitted):
+            if sides[self.starts[index]] < 0 and isinstance(column, NumberColumn):
+                fitted[index] = replace(column, below=True)
         return replace(self, fitted=tuple(fitted))
 
     def within_groups(self, table: pa.Table, by: Sequence[str]) -> Columns:
         """The columns with numbers on a common scale for the groups that the columns `by` of the table name."""
         if not by:
             return self
-        values = [np.concatenate(parts) for parts in zip(*self.read(table), strict=True)]
-        pairs = zip(self.fitted, values, strict=True)
-        numbers = {one.name: own.astype(np.float64) for one, own in pairs if isinstance(one, NumberColumn)}
+        numbers = {}
+        for column, blocks in zip(self.fitted, zip(*self.read(table), strict=True), strict=True):
+            if isinstance(column, NumberColumn):
+                numbers[column.name] = np.concatenate(blocks).astype(np.float64)
         groups = Groups.fit(table, by, numbers)
         left_out = [*self.left_out, *((name, "names the group (--by)") for name in by)]
         return replace(self, groups=groups, left_out=left_out, notes=[*self.notes, groups.note])
@@ -88,12 +91,12 @@ class Columns:
 
     @cached_property
     def origins(self) -> list[int]:
-        """For each feature the position of its column in `used`."""
+        """The position in `used` of each feature's column."""
         return [position for position, column in enumerate(self.fitted) for _ in column.features]
 
     @cached_property
     def used(self) -> list[str]:
-        """The columns that are learned from, in the order of the training table."""
+        """The columns to learn from, in the order of the training table."""
         return [column.name for column in self.fitted]
 
     @property
@@ -102,8 +105,9 @@ class Columns:
         return {column.name: column.kind for column in self.fitted}
 
     def sides(self, one_sided: Any) -> np.ndarray:
-        """The side of each feature that matters; parts of a column, such as hours and levels, have both."""
-        return sides_of(one_sided, [name if name == one.name else None for one in self.fitted for name in one.features])
+        """The side that matters of each feature; of parts of a column, such as hours and levels, both matter."""
+        names = [name if name == column.name else None for column in self.fitted for name in column.features]
+        return sides_of(one_sided, names)
 
     @property
     def scales(self) -> np.ndarray:
@@ -112,51 +116,47 @@ class Columns:
 
     @property
     def typical(self) -> np.ndarray:
-        """The features of a row with the typical value in every column."""
+        """The features of a row that has the typical value in every column."""
         return np.array([value for column in self.fitted for _, _, value in column.specs])
 
     def rescaled(self, features: Features) -> Features:
         """The features with fixed scales for categories, booleans and gaps.
 
-        By their deviations, rare values would hide every strange number: see preprocessing/categories.py. A gap lies as
-        far from a value as false from true, and farther if either is rare.
+        Scaled by their deviations, rare values would hide every strange number: see preprocessing/categories.py. A gap
+        lies as far from a value as false from true, and farther if gaps or values are rare.
         """
-        gaps = features.mean[len(self.scales) :]  # their shares
-        scale = np.concatenate([self.scales, 1 / flag_distance(np.minimum(gaps, 1 - gaps))])
+        gap_shares = features.mean[len(self.scales) :]
+        scale = np.concatenate([self.scales, 1 / flag_distance(np.minimum(gap_shares, 1 - gap_shares))])
         return features.with_scales(scale, ~np.isnan(scale))
 
     def transform(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
-        """The matrix (n, features), float64, NaN for missing values.
-
-        The table may have its columns in any order, and others. A CellError names the column, the value and its row.
-        `drift` counts the rows in passing.
-        """
+        """The matrix (n, features), float64, NaN for missing values; the table may have more columns, in any order."""
         out = np.empty((table.num_rows, self.starts[-1]))
-        for rows, values in self.blocks(table, drift):
-            for column, own, (left, right) in zip(self.fitted, values, pairwise(self.starts), strict=True):
-                column.fill(own, out[rows, left:right])
+        for rows, blocks in self.blocks(table, drift):
+            for column, values, (start, stop) in zip(self.fitted, blocks, pairwise(self.starts), strict=True):
+                column.fill(values, out[rows, start:stop])
         return out
 
     def blocks(
         self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None
     ) -> Iterator[tuple[slice, list[np.ndarray]]]:
-        """Some rows at a time, with the values of their columns on the scale of the whole."""
-        done = 0
-        for values in self.read(table, drift):
-            rows = slice(done, done + len(values[0]))
+        """The rows of each block, and the values of its columns on the common scale of all groups."""
+        start = 0
+        for columns in self.read(table, drift):
+            rows = slice(start, start + len(columns[0]))
             if self.groups is not None:
                 codes = self.groups.codes(table[rows])
-                pairs = zip(self.used, values, strict=True)
-                values = [self.groups.apply(name, part, codes) for name, part in pairs]
-            yield rows, values
-            done = rows.stop
+                pairs = zip(self.used, columns, strict=True)
+                columns = [self.groups.apply(name, values, codes) for name, values in pairs]
+            yield rows, columns
+            start = rows.stop
 
     def read(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> Iterator[list[np.ndarray]]:
         """The values of the used columns in NumPy, block by block: numbers, days since 1970, codes of levels."""
         self._check_present(table.schema.names)
-        chosen = table.select(self.used)
+        used = table.select(self.used)
         for start in range(0, table.num_rows, READ_AT_ONCE):
-            arrays = [one_chunk(column) for column in chosen.slice(start, READ_AT_ONCE).columns]
+            arrays = [one_chunk(column) for column in used.slice(start, READ_AT_ONCE).columns]
             with rows_before(start):
                 values = [column.read(array) for column, array in zip(self.fitted, arrays, strict=True)]
             if drift is not None:
@@ -174,6 +174,7 @@ class Columns:
             raise ValueError(f"columns of training that are missing here: {listed(list(map(repr, missing)))}.{hint}")
 
     def counted(self, table: pa.Table) -> DriftCounter:
+        """The counts of the rows of a table."""
         drift = DriftCounter(self)
         for _ in self.read(table, drift):
             pass
@@ -181,7 +182,7 @@ class Columns:
 
     def to_plain(self) -> dict[str, Any]:
         return {
-            "columns": [{"kind": one.kind, **asdict(one)} for one in self.fitted],  # type: ignore[call-overload]
+            "columns": [{"kind": column.kind, **asdict(column)} for column in self.fitted],  # type: ignore[call-overload]
             "left_out": [list(pair) for pair in self.left_out],
             "notes": list(self.notes),
             "rows": self.rows,
@@ -191,7 +192,7 @@ class Columns:
     @classmethod
     def from_plain(cls, document: Mapping[str, Any]) -> Columns:
         """The columns of a saved model; the type of every value is checked."""
-        fitted = tuple(_typed(COLUMN_TYPES[one["kind"]], one, "a column") for one in document["columns"])
+        fitted = tuple(_typed(COLUMN_TYPES[plain["kind"]], plain, "a column") for plain in document["columns"])
         check_names([column.name for column in fitted])
         left_out = [(str(name), str(reason)) for name, reason in document["left_out"]]
         rows = _typed(int, document["rows"], "the number of rows")
@@ -200,61 +201,63 @@ class Columns:
         return cls(fitted, left_out, list(map(str, document["notes"])), rows)
 
 
-def _typed(kind: Any, value: Any, place: str) -> Any:
+def _typed(kind: Any, value: Any, path: str) -> Any:
     """A value of a document, checked to be of this type: a dataclass, a tuple, a number or a text."""
     if isinstance(kind, UnionType):  # X | None
-        return None if value is None else _typed(kind.__args__[0], value, place)
+        return None if value is None else _typed(kind.__args__[0], value, path)
     if is_dataclass(kind) and isinstance(value, Mapping):
         kinds = get_type_hints(kind)
-        given = [one.name for one in fields(kind) if one.name in value]
-        return kind(**{name: _typed(kinds[name], value[name], f"{place}: {name!r}") for name in given})  # type: ignore[operator]
+        names = [field.name for field in fields(kind) if field.name in value]
+        return kind(**{name: _typed(kinds[name], value[name], f"{path}: {name!r}") for name in names})  # type: ignore[operator]
     if get_origin(kind) is tuple and isinstance(value, list | tuple):
-        return tuple(_typed(kind.__args__[0], one, place) for one in value)
+        return tuple(_typed(kind.__args__[0], item, path) for item in value)
     if kind is float and type(value) in (int, float) and math.isfinite(value):
         return float(value)
     if kind is not float and type(value) is kind and (kind is not int or value >= 0):
         return value
-    raise ValueError(f"{place} is {value!r:.60}, expected {kind}; fit and save again")
+    raise ValueError(f"{path} is {value!r:.60}, expected {kind}; fit and save again")
 
 
 class Standardised:
-    """Equals `features.transform(columns.transform(table))` to the last bit, but faster.
+    """Equals `features.transform(columns.transform(table))` to the last bit, but is faster.
 
-    A category has few codes: the features of each are standardised once and then looked up. The other columns are
-    standardised together, in Fortran order.
+    A category has few codes, whose features are looked up; the other columns are standardised together.
     """
 
     def __init__(self, columns: Columns, features: Features) -> None:
         """`features` must be fitted to the numbers that `columns` return."""
         self.columns, self.width = columns, features.width
-        self._coded: list[tuple[int, Any, np.ndarray]] = []  # the column, its places, the features of its codes
-        self._plain: list[tuple[int, slice]] = []  # the column, its places in `plain`
+        self._coded: list[tuple[int, Any, np.ndarray]] = []  # column, target in a row, features of its codes
+        self._plain: list[tuple[int, slice]] = []  # column, its slice of `plain`
         plain: list[int] = []  # features of columns without codes
-        for position, (column, ends) in enumerate(zip(columns.fitted, pairwise(columns.starts), strict=True)):
+        for position, (column, (start, stop)) in enumerate(zip(columns.fitted, pairwise(columns.starts), strict=True)):
             if column.table is None:
-                self._plain.append((position, slice(len(plain), len(plain) + ends[1] - ends[0])))
-                plain.extend(range(*ends))
+                self._plain.append((position, slice(len(plain), len(plain) + stop - start)))
+                plain.extend(range(start, stop))
             else:
-                own, places = features.select(np.arange(*ends))
-                here = slice(*ends) if len(places) == ends[1] - ends[0] else places  # slices are copied faster
-                self._coded.append((position, here, own.transform(column.table)))
-        self._features, self._places = features.select(np.array(plain, np.int64))
+                code_features, indices = features.select(np.arange(start, stop))
+                target = slice(start, stop) if len(indices) == stop - start else indices  # slices are copied faster
+                self._coded.append((position, target, code_features.transform(column.table)))
+        self._features, self._indices = features.select(np.array(plain, np.int64))
 
     def transform(self, table: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
         """The features (n, width), float32; errors and `drift` as in `Columns.transform`."""
         out = np.empty((table.num_rows, self.width), np.float32)
-        for rows, values in self.columns.blocks(table, drift):
-            for start in range(rows.start, rows.stop, AT_ONCE):
-                self._write([own[start - rows.start :][:AT_ONCE] for own in values], out[start : rows.stop][:AT_ONCE])
+        for rows, columns in self.columns.blocks(table, drift):
+            block = out[rows]
+            for start in range(0, len(block), AT_ONCE):
+                part = slice(start, start + AT_ONCE)
+                self._write([values[part] for values in columns], block[part])
         return out
 
     def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
-        for position, places, table in self._coded:
-            out[:, places] = table.take(values[position], axis=0, mode="clip")
+        """Write the features of the values of all columns to `out`."""
+        for position, target, table in self._coded:
+            out[:, target] = table.take(values[position], axis=0, mode="clip")
         numbers = np.empty((len(out), len(self._features.median)), order="F")
-        for position, place in self._plain:
-            self.columns.fitted[position].fill(values[position], numbers[:, place])
-        out[:, self._places] = self._features.transform(numbers)
+        for position, target in self._plain:
+            self.columns.fitted[position].fill(values[position], numbers[:, target])
+        out[:, self._indices] = self._features.transform(numbers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -274,12 +277,12 @@ class TableVectorizer(Vectorizer):
         warn_of_dropped(columns)
         columns, features, numbers, drift = fit_features(columns.within_groups(table, config.by), table, config)
         warn_of_texts(drift.texts)
-        one = cls.of(columns, features, table)
-        return one, MemoryRows(one.features.transform(numbers), one.groups_of(table), table)
+        vectorizer = cls.of(columns, features, table)
+        return vectorizer, MemoryRows(vectorizer.features.transform(numbers), vectorizer.groups_of(table), table)
 
     @classmethod
     def of(cls, columns: Columns, features: Features, table: pa.Table) -> Self:
-        """The vectorizer of a table with these columns, whose features still need their fixed scales."""
+        """The vectorizer of a table with these columns; gives the features their fixed scales."""
         names = tuple(table.column_names)
         return cls(features=columns.rescaled(features), columns_in=len(names), names=names, columns=columns)
 
@@ -294,7 +297,7 @@ class TableVectorizer(Vectorizer):
         return LazyRows(table, self.prepare, self.groups_of(table))
 
     def prepare(self, values: pa.Table | pa.RecordBatch, drift: DriftCounter | None = None) -> np.ndarray:
-        """Some rows as features; `drift` counts them in passing."""
+        """The values of rows as features (n, d); `drift` counts the rows."""
         return self._standardised.transform(values, drift)
 
     @cached_property
@@ -302,14 +305,14 @@ class TableVectorizer(Vectorizer):
         return Standardised(self.columns, self.features)
 
     def profiles(self, rows: Rows | None, normal: np.ndarray) -> tuple[ColumnProfile, ...]:
-        return column_profiles(self.columns, None if rows is None else rows.given.filter(normal))
+        return column_profiles(self.columns, None if rows is None else rows.original.filter(normal))
 
     def sides(self, one_sided: Any) -> np.ndarray:
         return self.columns.sides(one_sided)
 
 
 def fit_features(columns: Columns, table: pa.Table, config: Any) -> tuple[Columns, Features, np.ndarray, DriftCounter]:
-    """The columns with their sides, their features, and the numbers and counts of the table they are fitted to."""
+    """The columns with their sides, their features, and the numbers and counts of the training table."""
     sides = columns.sides(config.one_sided)
     columns = columns.with_sides(sides)
     drift = DriftCounter(columns)

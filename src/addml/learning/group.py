@@ -14,7 +14,7 @@ from addml.learning.state import TrainingState
 
 T = TypeVar("T")
 
-DIGITS = (21, 10, 0)  # lowest bits of a float32's digits of 11, 11 and 10 bits: 16 kB of counts a round
+LOWEST_BITS = (21, 10, 0)  # of the 11, 11 and 10 bits of a float32 that are counted in each round: 16 kB of counts
 NUMBERS_AT_ONCE = 2**20
 
 
@@ -44,14 +44,15 @@ class Group:
 
     def counts(self, sizes: Sequence[int]) -> list[int]:
         """The sums of whole numbers."""
-        return [int(one) for one in self.sum(np.array(sizes, np.int64))]
+        return list(map(int, self.sum(np.array(sizes, np.int64))))
 
     def mean(self, values: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """The weighted mean over all processes."""
         if self.size == 1:
             return values
-        both = self.sum(np.stack([np.where(weights > 0, values, 0) * weights, weights]).astype(np.float64))
-        return np.asarray(both[0] / np.maximum(both[1], 1))
+        weighted = np.where(weights > 0, values, 0) * weights
+        total, weight = self.sum(np.stack([weighted, weights]).astype(np.float64))
+        return np.asarray(total / np.maximum(weight, 1))
 
     def first(self, document: Any) -> Any:
         """The JSON value of the first process."""
@@ -62,31 +63,31 @@ class Group:
 
         A radix selection: counts of the leading bits narrow down the value, then counts of the bits that follow.
         """
-        left, known = np.array(ks, np.int64), np.zeros(len(ks), np.uint32)
-        shift = 32
-        for digit in DIGITS:
-            counts = np.stack([_digit_counts(*one, shift, digit) for one in zip(values, known, strict=True)])
-            ends = np.cumsum(self.sum(counts), axis=1)
-            found = (ends < left[:, None]).sum(axis=1)
-            before = np.take_along_axis(ends, (found - 1).clip(0)[:, None], axis=1)[:, 0]
-            left, shift = left - np.where(found > 0, before, 0), digit
-            known |= found.astype(np.uint32) << np.uint32(digit)
-        back = np.where(known >> 31, known & 0x7FFFFFFF, ~known)
-        return back.astype(np.uint32).view(np.float32)
+        ranks = np.array(ks, np.int64)  # among the values that begin with these bits
+        keys = np.zeros(len(ks), np.uint32)
+        high = 32
+        for low in LOWEST_BITS:
+            counts = self.sum(np.stack([_bit_counts(*row, high, low) for row in zip(values, keys, strict=True)]))
+            is_below = np.cumsum(counts, axis=1) < ranks[:, None]
+            ranks -= (counts * is_below).sum(axis=1)
+            keys |= is_below.sum(axis=1).astype(np.uint32) << np.uint32(low)
+            high = low
+        bits = np.where(keys >> 31, keys & 0x7FFFFFFF, ~keys)
+        return bits.astype(np.uint32).view(np.float32)
 
 
 ALONE = Group()
 
 
-def _digit_counts(values: np.ndarray, known: np.uint32, shift: int, digit: int) -> np.ndarray:
-    """How often each value of a digit occurs among the numbers whose bits from `shift` on are those of `known`."""
-    counts = np.zeros(1 << (11 if digit else 10), np.int64)
+def _bit_counts(values: np.ndarray, key: np.uint32, high: int, low: int) -> np.ndarray:
+    """How often each value of the bits from `low` to `high` occurs, among the numbers with the higher bits of `key`."""
+    counts = np.zeros(1 << (high - low), np.int64)
     for start in range(0, len(values), NUMBERS_AT_ONCE):
         bits = np.ascontiguousarray(values[start : start + NUMBERS_AT_ONCE], np.float32).view(np.uint32)
         keys = np.where(bits >> 31, ~bits, bits | 0x80000000)  # sort like the numbers
-        if shift < 32:
-            keys = keys[keys >> shift == known >> shift]
-        counts += np.bincount((keys >> digit) & (len(counts) - 1), minlength=len(counts))
+        if high < 32:
+            keys = keys[keys >> high == key >> high]
+        counts += np.bincount((keys >> low) & (len(counts) - 1), minlength=len(counts))
     return counts
 
 
@@ -110,36 +111,37 @@ class TorchGroup(Group):
         sizes = np.zeros(self.size, np.int64)
         sizes[self.rank] = len(content)
         ends = np.cumsum([0, *self.sum(sizes)])
-        whole = np.zeros(ends[-1], np.uint8)
-        whole[ends[self.rank] : ends[self.rank + 1]] = np.frombuffer(content, np.uint8)
-        whole = self.sum(whole)
-        return [whole[start:stop].tobytes() for start, stop in pairwise(ends)]
+        buffer = np.zeros(ends[-1], np.uint8)
+        buffer[ends[self.rank] : ends[self.rank + 1]] = np.frombuffer(content, np.uint8)
+        buffer = self.sum(buffer)
+        return [buffer[start:stop].tobytes() for start, stop in pairwise(ends)]
 
 
 def rounds(batches: Iterator[T], group: Group) -> Iterator[Iterator[T]]:
-    """The batches of each round between two averages, until no process has any left; one round outside a group."""
+    """The batches of each round between two averages, until no process has any left; a single process has one round."""
     if group.size == 1:
         yield batches
         return
     while True:
-        part = list(islice(batches, group.every))
-        if group.counts([len(part)]) == [0]:
+        batches_of_round = list(islice(batches, group.every))
+        if group.counts([len(batches_of_round)]) == [0]:
             return
-        yield iter(part)
+        yield iter(batches_of_round)
 
 
-def average(state: TrainingState, made: np.ndarray, group: Group) -> None:
-    """Average weights and moments over the processes, weighted by the steps (A,) each made since the last average."""
+def average(state: TrainingState, steps: np.ndarray, group: Group) -> None:
+    """Average weights and moments over the processes, weighted by the `steps` (A,) each made since the last average."""
     if group.size == 1:
         return
     parts = (state.weights, state.first, state.second)
-    steps = np.zeros((group.size, len(made)))
-    steps[group.rank] = made
-    own = [to_numpy(part) * made[:, None].astype(np.float64) for part in parts]
-    total = group.sum(np.concatenate([steps.ravel(), *(part.ravel() for part in own)]))
-    steps, sums = total[: steps.size].reshape(steps.shape), total[steps.size :].reshape(3, *state.weights.shape)
-    moved = index_like(np.flatnonzero(steps.any(axis=0)), state.weights)
-    mean = sums / np.maximum(steps.sum(axis=0), 1)[:, None]
-    for part, new in zip(parts, mean, strict=True):
-        part[moved] = as_like(new, part)[moved]
-    state.steps += steps.max(axis=0).astype(np.int64) - made
+    steps_by_rank = np.zeros((group.size, len(steps)))
+    steps_by_rank[group.rank] = steps
+    weighted = np.stack([to_numpy(part) * steps[:, None].astype(np.float64) for part in parts])
+    flat = group.sum(np.concatenate([steps_by_rank.ravel(), weighted.ravel()]))
+    steps_by_rank = flat[: steps_by_rank.size].reshape(steps_by_rank.shape)
+    sums = flat[steps_by_rank.size :].reshape(weighted.shape)
+    moved = index_like(np.flatnonzero(steps_by_rank.any(axis=0)), state.weights)
+    means = sums / np.maximum(steps_by_rank.sum(axis=0), 1)[:, None]
+    for part, mean in zip(parts, means, strict=True):
+        part[moved] = as_like(mean, part)[moved]
+    state.steps += steps_by_rank.max(axis=0).astype(np.int64) - steps

@@ -12,6 +12,7 @@ from addml.arrays import (
     Array,
     as_like,
     column_sums,
+    evenly_spaced_with_ends,
     folder_of,
     index_like,
     namespace,
@@ -29,10 +30,10 @@ from addml.learning.state import Member
 ROWS_AT_ONCE = 2048  # embedded in one call on the CPU, of all members together
 NUMBERS_AT_ONCE = 2**23  # limits the rows of large images
 ROWS_ON_A_DEVICE = 2**20  # embedded in one call
-EMBEDDINGS_TO_KEEP = 64 * 2**20  # numbers; more are computed again in each pass
+EMBEDDINGS_TO_CACHE = 64 * 2**20  # numbers; more are computed again in each pass
 MOST_VALIDATION_PAIRS = 1_000_000
-PAIRED_ROWS = 65_536  # evenly spaced rows of V, if V is on disk
-VALIDATION_SHIFTS = 32  # with more pairs, each row of V is paired with the rows at this many fixed random distances
+PAIRED_ROWS = 65_536  # evenly spaced rows of V whose pairs are used, if V is on disk
+VALIDATION_SHIFTS = 32  # with more pairs, each row of V is paired with the rows this many fixed random offsets away
 
 Portion = Sequence[tuple[int, int]]  # ranges of rows, ascending, that are shuffled together
 
@@ -48,7 +49,7 @@ class TakesRows(Protocol):
 
 
 class MetricLearner:
-    """The paper's learner f: distances to the centre, the closeness loss and the validation loss."""
+    """The paper's learner f, with its closeness loss."""
 
     can_collapse: ClassVar[bool] = True
 
@@ -57,7 +58,7 @@ class MetricLearner:
 
     @property
     def recordable(self) -> bool:
-        """Whether steps on full batches are the same operations, without code of the user's: CUDA can record them."""
+        """Whether CUDA can record a step: all steps on full batches are the same operations, without user code."""
         return getattr(self.loss, "miner", None) is None and self.encoder.name != "module"
 
     def set_weights(self, weights: Array) -> None:
@@ -72,9 +73,10 @@ class MetricLearner:
     def row_scores(
         self, rows: TakesRows, ids: Array, sizes: Sequence[int], center: Array | None = None
     ) -> tuple[Array, Array]:
-        """The centre mu (E, w), and the distance of each row to it (E, n), infinite for padding."""
+        """The centre mu (E, w), computed unless given, and each row's distance to it (E, n), infinite for padding."""
         blocks, real = self._embeddings(rows, ids), real_ids(ids, sizes)
-        center = self._mean(blocks(), real, sizes) if center is None else center
+        if center is None:
+            center = self._mean(blocks(), real, sizes)
         scores = self._to_center(blocks(), center, ids)
         if real is not None:
             scores = namespace(scores).where(real, scores, math.inf)
@@ -88,15 +90,9 @@ class MetricLearner:
 
     def validation_loss(self, rows: TakesRows, ids: Array, sizes: Sequence[int], center: Array) -> np.ndarray:
         """The mean distance (E,) over all pairs of V, or of the rows of V to the centre, without mining."""
-        by_pairs = self.loss.name == "instance" and self.loss.distance != "sqeuclidean"
-        if by_pairs and isinstance(ids, IdFiles) and ids.shape[1] > PAIRED_ROWS:
-            places = np.linspace(0, ids.shape[1] - 1, PAIRED_ROWS).round().astype(np.int64)
-            ids, sizes = np.stack([part[places] for part in ids.parts]), [PAIRED_ROWS] * len(ids)
+        if self.loss.name == "instance" and self.loss.distance != "sqeuclidean":
+            return self._mean_of_pairs(rows, ids, sizes)
         blocks, real = self._embeddings(rows, ids), real_ids(ids, sizes)
-        if by_pairs:
-            z = namespace(center).concat(list(blocks()), axis=1)
-            means = [self._pair_mean(one[None, :size]) for one, size in zip(z, sizes, strict=True)]
-            return self.group.mean(np.array(means), np.asarray(sizes))
         if self.loss.name == "instance":
             center = self._mean(blocks(), real, sizes)
         distances = self._to_center(blocks(), center, ids)
@@ -110,6 +106,15 @@ class MetricLearner:
     def embed(self, rows: TakesRows, ids: Array) -> np.ndarray:
         """The embeddings (E, n, w) of the rows with ids (E, n)."""
         return np.concatenate([to_numpy(z) for z in self._embeddings(rows, ids)()], axis=1)
+
+    def _mean_of_pairs(self, rows: TakesRows, ids: Array, sizes: Sequence[int]) -> np.ndarray:
+        """The mean distance (E,) over the pairs of each member's rows."""
+        if isinstance(ids, IdFiles) and ids.shape[1] > PAIRED_ROWS:
+            ids = np.stack([evenly_spaced_with_ends(part, PAIRED_ROWS) for part in ids.parts])
+            sizes = [PAIRED_ROWS] * len(ids)
+        z = namespace(self.encoder.weights).concat(list(self._embeddings(rows, ids)()), axis=1)
+        means = [self._pair_mean(part[None, :size]) for part, size in zip(z, sizes, strict=True)]
+        return self.group.mean(np.array(means), np.asarray(sizes))
 
     def _pair_mean(self, z: Array) -> float:
         """The mean distance over the pairs of z (1, n, w), or over a fixed sample of many pairs."""
@@ -125,15 +130,16 @@ class MetricLearner:
         parts = (center_distances(z, center, self.loss.distance)[0] for z in blocks)
         if not isinstance(ids, IdFiles):
             return namespace(center).concat(list(parts), axis=1)
-        distances, done = room(ids.shape, to_numpy(center).dtype, ids.parts[0]), 0
+        distances = room(ids.shape, to_numpy(center).dtype, ids.parts[0])
+        start = 0
         for part in parts:
-            distances[:, done : done + part.shape[1]] = to_numpy(part)
-            done += part.shape[1]
+            distances[:, start : start + part.shape[1]] = to_numpy(part)
+            start += part.shape[1]
         return distances
 
     def _embeddings(self, rows: TakesRows, ids: Array) -> Callable[[], Iterable[Array]]:
         """A function that returns the embeddings of the rows with ids (E, n) in blocks, cached if memory allows."""
-        if isinstance(self.encoder.weights, np.ndarray):  # blocks of all members that fit into a core's cache
+        if isinstance(self.encoder.weights, np.ndarray):  # blocks of all members fit into a core's cache
             size = min(max(64, ROWS_AT_ONCE // len(ids)), max(8, NUMBERS_AT_ONCE // self.encoder.inputs))
         else:
             size = max(1, ROWS_ON_A_DEVICE // len(ids))
@@ -142,31 +148,30 @@ class MetricLearner:
             starts = range(0, ids.shape[1], size)
             return (self.encoder.embed(rows.take(ids[:, start : start + size])) for start in starts)
 
-        first = compute()
-        head = next(first)
-        if isinstance(ids, IdFiles) or head.shape[0] * ids.shape[1] * head.shape[-1] > EMBEDDINGS_TO_KEEP:
+        blocks = compute()
+        first = next(blocks)
+        if isinstance(ids, IdFiles) or first.shape[0] * ids.shape[1] * first.shape[-1] > EMBEDDINGS_TO_CACHE:
             return compute
-        kept = [head, *first]
-        return lambda: kept
+        cached = [first, *blocks]
+        return lambda: cached
 
     def _mean(self, blocks: Iterable[Array], real: Array | None, sizes: Sequence[int]) -> Array:
+        """The mean (E, w) of embeddings over the whole group, without padding."""
         total, start = 0.0, 0
         for z in blocks:
-            part = z if real is None else z * real[:, start : start + z.shape[1], None]
-            total, start = total + column_sums(part)[:, 0], start + z.shape[1]
+            stop = start + z.shape[1]
+            total = total + column_sums(z if real is None else z * real[:, start:stop, None])[:, 0]
+            start = stop
         return self.group.total(total) / as_like(self.group.counts(sizes), self.encoder.weights)[:, None]
 
 
 class ReconstructionLearner(MetricLearner):
-    """An autoencoder with the mean squared error as its loss; the last dimension of its embeddings is the residual.
-
-    Distillation keeps the rows that it reconstructs best.
-    """
+    """An autoencoder with the mean squared error as its loss; distillation keeps the rows that it reconstructs best."""
 
     can_collapse: ClassVar[bool] = False  # equal residuals are not a collapse
 
     def _to_center(self, blocks: Iterable[Array], center: Array, ids: Array) -> Array:
-        """The residuals (E, n), in place of distances."""
+        """The residuals (E, n), which are the last dimension of the embeddings, in place of distances."""
         return namespace(center).concat([z[..., -1] for z in blocks], axis=1)
 
     def loss_and_grad(self, x: Array, center: Array, batch: Batch) -> tuple[Loss, Array]:
@@ -174,7 +179,7 @@ class ReconstructionLearner(MetricLearner):
         output, back = self.encoder.forward(x)
         error = output - x
         rows = zeros(error.shape[:1], error) + batch.normal
-        if min(batch.normal_counts) < batch.normal:
+        if batch.is_padded:
             error *= present(batch.normal_counts, batch.normal, error)[:, :, None]
             rows = as_like(batch.normal_counts, error).clip(1)
         numbers = rows * x.shape[-1]  # (E,)
@@ -184,7 +189,7 @@ class ReconstructionLearner(MetricLearner):
 
     def validation_loss(self, rows: TakesRows, ids: Array, sizes: Sequence[int], center: Array) -> np.ndarray:
         residuals = to_numpy(self.row_scores(rows, ids, sizes, center)[1])
-        return np.array([(own[:size].astype(float) ** 2).mean() for own, size in zip(residuals, sizes, strict=True)])
+        return np.array([(row[:size].astype(float) ** 2).mean() for row, size in zip(residuals, sizes, strict=True)])
 
 
 def real_ids(ids: Array, sizes: Sequence[int]) -> Array | None:
@@ -193,38 +198,40 @@ def real_ids(ids: Array, sizes: Sequence[int]) -> Array | None:
 
 
 def distill(scores: Array, members: Sequence[Member], group: Group = ALONE) -> tuple[Array, list[np.ndarray]]:
-    """The cut-off of each member (E,), over the whole group, and the rows of M that it keeps.
+    """The cut-off (E,) of each member's scores (E, n), over the whole group, and flags for the rows of M that it keeps.
 
-    A row is kept if its score is at most the cut-off, or if it is labelled normal. Scores (E, n) are infinite for
-    padding.
+    A row is kept if its score is at most the cut-off, or if it is labelled normal. Padding has an infinite score.
     """
     sizes = [len(member.train) for member in members]
     totals = group.counts(sizes)
 
-    def lowest(ratios: Sequence[float]) -> Array:
+    def quantiles(ratios: Sequence[float]) -> Array:
         """The quantile (E,) of each member's scores at its ratio."""
         ks = [count_of(ratio, size, least=2) for ratio, size in zip(ratios, totals, strict=True)]
         return smallest(scores, ks) if group.size == 1 else as_like(group.smallest(to_numpy(scores), ks), scores)
 
-    cutoff = lowest([member.normal_ratio for member in members])  # tau^n
+    cutoff = quantiles([member.normal_ratio for member in members])  # tau^n
     if any(member.tolerance for member in members):
-        median = lowest([0.5] * len(members))
-        tolerated = median * as_like(np.array([member.tolerance for member in members]), median)
-        cutoff = namespace(cutoff).maximum(cutoff, tolerated)
+        medians = quantiles([0.5] * len(members))
+        tolerances = as_like(np.array([member.tolerance for member in members]), medians)
+        cutoff = namespace(cutoff).maximum(cutoff, medians * tolerances)
     if isinstance(scores, np.ndarray):
-        near = np.less_equal(scores, cutoff[:, None], out=room(scores.shape, bool, scores))  # P
+        is_normal = np.less_equal(scores, cutoff[:, None], out=room(scores.shape, bool, scores))
     else:
-        near = to_numpy(scores <= cutoff[:, None])
-    kept = [row[:size] for row, size in zip(near, sizes, strict=True)]
-    return cutoff, [k if one.sure is None else k | one.sure for k, one in zip(kept, members, strict=True)]
+        is_normal = to_numpy(scores <= cutoff[:, None])
+    kept = [row[:size] for row, size in zip(is_normal, sizes, strict=True)]  # P
+    for e, member in enumerate(members):
+        if member.sure is not None:
+            kept[e] = kept[e] | member.sure
+    return cutoff, kept
 
 
 def packed(kept: Sequence[np.ndarray], members: Sequence[Member], rows: int) -> np.ndarray:
     """The rows of the whole table that each member kept, as bits: (E, ceil(rows / 8))."""
-    marks = np.zeros((len(members), rows), bool)
-    for mark, keep, member in zip(marks, kept, members, strict=True):
-        mark[member.train] = keep
-    return np.packbits(marks, axis=1)
+    flags = np.zeros((len(members), rows), bool)
+    for row, keep, member in zip(flags, kept, members, strict=True):
+        row[member.train] = keep
+    return np.packbits(flags, axis=1)
 
 
 class IdFiles:
@@ -236,8 +243,8 @@ class IdFiles:
     def __len__(self) -> int:
         return len(self.parts)
 
-    def __getitem__(self, at: tuple[slice, slice]) -> np.ndarray:
-        return np.stack([part[at[1]] for part in self.parts])
+    def __getitem__(self, key: tuple[slice, slice]) -> np.ndarray:
+        return np.stack([part[key[1]] for part in self.parts])
 
 
 def padded(parts: Sequence[np.ndarray], like: Array) -> Array:
@@ -253,9 +260,9 @@ def padded(parts: Sequence[np.ndarray], like: Array) -> Array:
     return index_like(ids, like)
 
 
-def within(ids: np.ndarray, chosen: np.ndarray, portion: Portion | None) -> np.ndarray:
-    """The chosen ids, from ascending ids; only those in the ranges of a portion if one is given."""
+def kept_ids(ids: np.ndarray, kept: np.ndarray, portion: Portion | None) -> np.ndarray:
+    """The ids, which are ascending, of the rows kept; only those in the ranges of the portion if there is one."""
     if portion is None:
-        return np.asarray(ids[chosen])
-    ends = [slice(*np.searchsorted(ids, span)) for span in portion]
-    return np.concatenate([ids[part][chosen[part]] for part in ends])
+        return np.asarray(ids[kept])
+    parts = [slice(*np.searchsorted(ids, span)) for span in portion]
+    return np.concatenate([ids[part][kept[part]] for part in parts])

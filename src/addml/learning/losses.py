@@ -8,17 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import (
-    Array,
-    as_like,
-    column_sums,
-    convert,
-    dots,
-    gram,
-    namespace,
-    present,
-    row_sums,
-)
+from addml.arrays import Array, as_like, column_sums, convert, dots, gram, namespace, present, row_sums
 from addml.distances import (
     DISTANCES,
     NOT_A_DISTANCE,
@@ -85,7 +75,7 @@ class InstanceCloseness(CenterCloseness):
             raise ValueError(f"miner={self.miner!r} must be None or a pair miner of pytorch-metric-learning")
 
 
-CLOSENESS: dict[str, type[CenterCloseness]] = {one.name: one for one in (InstanceCloseness, CenterCloseness)}
+CLOSENESS: dict[str, type[CenterCloseness]] = {part.name: part for part in (InstanceCloseness, CenterCloseness)}
 
 
 class Batch(NamedTuple):
@@ -95,6 +85,20 @@ class Batch(NamedTuple):
     normal: int  # how many columns of ids hold normal rows
     normal_counts: Sequence[int]  # each member's normal rows, without padding
     anomaly_counts: Sequence[int]
+
+    @property
+    def is_padded(self) -> bool:
+        """Whether some members have fewer normal rows than others."""
+        return min(self.normal_counts) < self.normal
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there is neither padding nor an anomaly."""
+        return not self.is_padded and not any(self.anomaly_counts)
+
+    def leading(self, members: int) -> Batch:
+        """The mini-batch of the first members."""
+        return Batch(self.ids[:members], self.normal, self.normal_counts[:members], self.anomaly_counts[:members])
 
 
 class Loss(NamedTuple):
@@ -107,42 +111,42 @@ class Loss(NamedTuple):
 
 def instance_closeness(z: Array, center: Array, batch: Batch, part: InstanceCloseness) -> Loss:
     """Mean distance over the hard pairs of normal rows; a hinge over the pairs of a normal row and an anomaly."""
-    is_full = min(batch.normal_counts) == batch.normal and not any(batch.anomaly_counts)
-    if isinstance(z, np.ndarray) and is_full and part.distance == "sqeuclidean" and part.miner is None:
-        return Loss(*hard_closeness(z, count_of(part.hard_ratio, batch.normal * (batch.normal - 1) // 2)))
+    if isinstance(z, np.ndarray) and batch.is_full and part.distance == "sqeuclidean" and part.miner is None:
+        return hard_closeness(z, count_of(part.hard_ratio, batch.normal * (batch.normal - 1) // 2))
     distances, back = pair_distances(z, part.distance)  # D^(m)
     if part.miner is not None:
-        return _mined_by(part.miner, z, distances, back, batch, part.used_margin)
+        return _mined_loss(part.miner, z, distances, back, batch, part.used_margin)
     size = batch.normal
-    pulled = distances[:, :size, :size]
-    fill_diagonal(pulled, NOT_A_DISTANCE)
-    if min(batch.normal_counts) < size:
-        absent = ~present(batch.normal_counts, size, z)
-        pulled[absent[:, :, None] | absent[:, None, :]] = NOT_A_DISTANCE
-    pairs = [count_of(part.hard_ratio, count * (count - 1) // 2) for count in batch.normal_counts]
-    cutoff, count, mean = hardest(unordered(pulled), pairs)  # tau^h
-    hard = convert(pulled >= cutoff[:, None, None], pulled)  # Q^(m), as 0 and 1
+    normal_pairs = distances[:, :size, :size]
+    fill_diagonal(normal_pairs, NOT_A_DISTANCE)
+    if batch.is_padded:
+        is_padding = ~present(batch.normal_counts, size, z)
+        normal_pairs[is_padding[:, :, None] | is_padding[:, None, :]] = NOT_A_DISTANCE
+    ks = [count_of(part.hard_ratio, rows * (rows - 1) // 2) for rows in batch.normal_counts]
+    cutoff, count, mean = hardest(unordered(normal_pairs), ks)  # tau^h
+    hard = convert(normal_pairs >= cutoff[:, None, None], normal_pairs)  # Q^(m), as 0 and 1
     if not any(batch.anomaly_counts):
         grad = back(hard)
         grad *= (1 / count.clip(1))[:, None, None]
         return Loss(mean, grad, cutoff)
     coefficients = namespace(z).zeros_like(distances)
     coefficients[:, :size, :size] = hard
-    total, pushed = _push(coefficients, distances, batch, part)
-    total, count = total + mean * count, (count + pushed).clip(1)
+    anomaly_loss, anomaly_count = _add_anomalies(coefficients, distances, batch, part)
+    total = anomaly_loss + mean * count
+    count = (count + anomaly_count).clip(1)
     return Loss(total / count, back(coefficients) / count[:, None, None], cutoff)
 
 
-def hard_closeness(z: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean squared distance (E,) over the k farthest pairs of z (E, b, w) and ties, its gradient, the cut-off.
+def hard_closeness(z: np.ndarray, k: int) -> Loss:
+    """The mean squared distance over the k farthest pairs of z (E, b, w) and ties.
 
     The hard pairs form a graph with K edges and Laplacian L. The squared distances along the edges sum up to the sum
     of Z * (L Z), so one product gives both the mean distance and its gradient (2 / K) L Z.
     """
     z = z - column_sums(z) / z.shape[1]  # keeps all distances, with less cancellation in float32
     products = gram(z)
-    own = products.diagonal(axis1=1, axis2=2) / 2
-    halves = own[:, :, None] + own[:, None, :] - products  # half the squared distances, symmetric to the last bit
+    squares = products.diagonal(axis1=1, axis2=2) / 2
+    halves = squares[:, :, None] + squares[:, None, :] - products  # half the squared distances, symmetric to the bit
     fill_diagonal(halves, NOT_A_DISTANCE)
     cutoff = largest(unordered(halves), [k] * len(z))
     hard = convert(halves >= cutoff[:, None, None], halves)
@@ -151,83 +155,82 @@ def hard_closeness(z: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray, np.nd
     grad: np.ndarray = hard @ z
     grad *= (-4 / degree.sum(axis=1).clip(1))[:, None, None]
     flat = (len(z), -1)
-    return dots(z.reshape(flat), grad.reshape(flat)) / 2, grad, 2 * cutoff
+    return Loss(dots(z.reshape(flat), grad.reshape(flat)) / 2, grad, 2 * cutoff)
 
 
-def _push(coefficients: Array, distances: Array, batch: Batch, part: InstanceCloseness) -> tuple[Array, Array]:
+def _add_anomalies(coefficients: Array, distances: Array, batch: Batch, part: InstanceCloseness) -> tuple[Array, Array]:
     """Set the coefficients of pairs with an anomaly; returns the sum of their losses and their number, (E,)."""
     size = batch.normal
     normal = present(batch.normal_counts, size, distances)
     anomalous = present(batch.anomaly_counts, distances.shape[1] - size, distances)
-    pairs = anomalous[:, :, None] & normal[:, None, :]
-    inside, total, count = _hinge(distances[:, size:, :size], pairs, part.used_margin)
+    mixed_pairs = anomalous[:, :, None] & normal[:, None, :]
+    inside, total, count = _hinge(distances[:, size:, :size], mixed_pairs, part.used_margin)
     coefficients[:, size:, :size] = -inside
     coefficients[:, :size, size:] = -inside.mT
     if part.anomaly_pairs:
-        both = convert(anomalous[:, :, None] & anomalous[:, None, :], distances)
-        fill_diagonal(both, 0)
-        coefficients[:, size:, size:] = both
-        total = total + (both * distances[:, size:, size:]).sum(axis=(1, 2)) / 2
-        count = count + both.sum(axis=(1, 2)) / 2
+        anomaly_pairs = convert(anomalous[:, :, None] & anomalous[:, None, :], distances)
+        fill_diagonal(anomaly_pairs, 0)
+        coefficients[:, size:, size:] = anomaly_pairs
+        total = total + (anomaly_pairs * distances[:, size:, size:]).sum(axis=(1, 2)) / 2
+        count = count + anomaly_pairs.sum(axis=(1, 2)) / 2
     return total, count
 
 
-def _hinge(distances: Array, counted: Array, margin: float) -> tuple[Array, Array, Array]:
-    """Which counted distances (E, ...) are below the margin, as 0 and 1; the sum of what they lack, their number."""
+def _hinge(distances: Array, mask: Array, margin: float) -> tuple[Array, Array, Array]:
+    """Which distances (E, ...) of the mask are below the margin, as 0 and 1; the hinge loss; the size of the mask."""
     axes = tuple(range(1, distances.ndim))
-    inside = convert(counted & (distances < margin), distances)
-    return inside, (inside * (margin - distances)).sum(axis=axes), convert(counted.sum(axis=axes), distances)
+    inside = convert(mask & (distances < margin), distances)
+    return inside, (inside * (margin - distances)).sum(axis=axes), convert(mask.sum(axis=axes), distances)
 
 
-def _mined_by(
+def _mined_loss(
     miner: Miner, z: Array, distances: Array, back: Callable[[Array], Array], batch: Batch, margin: float
 ) -> Loss:
     """The contrastive loss over the pairs that the miner chooses, each unordered pair once."""
     import torch
 
     xp = namespace(z)
-    coefficients, values, lowest = xp.zeros_like(distances), [], []
+    coefficients, values, cutoffs = xp.zeros_like(distances), [], []
     normal = present(batch.normal_counts, batch.normal, z)
     real = xp.concat([normal, present(batch.anomaly_counts, z.shape[1] - batch.normal, z)], axis=1)
     for e in range(len(z)):
-        (own,) = xp.nonzero(real[e]) if xp.__name__ == "numpy" else xp.nonzero(real[e], as_tuple=True)
-        chosen = miner(torch.as_tensor(z[e][own]), torch.as_tensor(own >= batch.normal).long())
-        if len(chosen) != 4:
-            raise ValueError(f"miner={miner!r} returned {len(chosen)} index tensors; a pair miner returns four")
-        places = [part.cpu().numpy() for part in chosen]  # anchors and positives, anchors and negatives
-        pairs = np.zeros((2, len(own), len(own)))
-        for matrix, first, second in zip(pairs, places[::2], places[1::2], strict=True):
-            matrix[first, second] = matrix[second, first] = 1
+        (rows,) = xp.nonzero(real[e]) if xp.__name__ == "numpy" else xp.nonzero(real[e], as_tuple=True)
+        mined = miner(torch.as_tensor(z[e][rows]), torch.as_tensor(rows >= batch.normal).long())
+        if len(mined) != 4:
+            raise ValueError(f"miner={miner!r} returned {len(mined)} index tensors; a pair miner returns four")
+        indices = [part.cpu().numpy() for part in mined]  # anchors and positives, anchors and negatives
+        pairs = np.zeros((2, len(rows), len(rows)))
+        for matrix, anchors, others in zip(pairs, indices[::2], indices[1::2], strict=True):
+            matrix[anchors, others] = matrix[others, anchors] = 1
             np.fill_diagonal(matrix, 0)
         positive, negative = as_like(pairs, z)
-        near = distances[e][own[:, None], own]
-        inside = negative * (near < margin)
+        distance = distances[e][rows[:, None], rows]
+        inside = negative * (distance < margin)
         count = ((positive.sum() + negative.sum()) / 2).clip(1)
-        values.append((positive * near + inside * (margin - near)).sum() / (2 * count))
-        lowest.append(xp.where(positive > 0, near, near.max()).min())  # the maximum if no positive pair was chosen
-        coefficients[e, own[:, None], own] = (positive - inside) / count
-    return Loss(xp.stack(values), back(coefficients), xp.stack(lowest))
+        values.append((positive * distance + inside * (margin - distance)).sum() / (2 * count))
+        cutoffs.append(xp.where(positive > 0, distance, distance.max()).min())  # the maximum without positive pairs
+        coefficients[e, rows[:, None], rows] = (positive - inside) / count
+    return Loss(xp.stack(values), back(coefficients), xp.stack(cutoffs))
 
 
 def center_closeness(z: Array, center: Array, batch: Batch, part: CenterCloseness) -> Loss:
     """Mean distance to the centre over the hard rows; a hinge over the anomalies."""
     xp = namespace(z)
     distances, back = center_distances(z, center, part.distance)  # D^(m)
-    pulled, pushed = distances[:, : batch.normal], distances[:, batch.normal :]
-    if min(batch.normal_counts) < batch.normal:
-        pulled = xp.where(present(batch.normal_counts, batch.normal, z), pulled, NOT_A_DISTANCE)
-    cutoff, count, mean = hardest(pulled, [count_of(part.hard_ratio, size) for size in batch.normal_counts])  # tau^h
-    hard = convert(pulled >= cutoff[:, None], pulled)  # Q^(m), as 0 and 1
+    normal, anomalous = distances[:, : batch.normal], distances[:, batch.normal :]
+    if batch.is_padded:
+        normal = xp.where(present(batch.normal_counts, batch.normal, z), normal, NOT_A_DISTANCE)
+    cutoff, count, mean = hardest(normal, [count_of(part.hard_ratio, rows) for rows in batch.normal_counts])  # tau^h
+    hard = convert(normal >= cutoff[:, None], normal)  # Q^(m), as 0 and 1
     if not any(batch.anomaly_counts):
         return Loss(mean, back(hard / count.clip(1)[:, None]), cutoff)
-    anomalous = present(batch.anomaly_counts, pushed.shape[1], z)
-    inside, total, anomalies = _hinge(pushed, anomalous, part.used_margin)
+    real = present(batch.anomaly_counts, anomalous.shape[1], z)
+    inside, anomaly_loss, anomaly_count = _hinge(anomalous, real, part.used_margin)
+    total = mean * count + anomaly_loss
+    count = (count + anomaly_count).clip(1)
     coefficients = xp.concat([hard, -inside], axis=1)
-    total, count = mean * count + total, (count + anomalies).clip(1)
     return Loss(total / count, back(coefficients / count[:, None]), cutoff)
 
 
-LOSSES: dict[str, Callable[[Array, Array, Batch, Any], Loss]] = {
-    "instance": instance_closeness,
-    "center": center_closeness,
-}
+LossFunction = Callable[[Array, Array, Batch, Any], Loss]
+LOSSES: dict[str, LossFunction] = {"instance": instance_closeness, "center": center_closeness}

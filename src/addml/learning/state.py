@@ -21,23 +21,20 @@ class Member:
     validation: np.ndarray  # ids of V
     random: np.random.Generator  # shuffles the rows
     normal_ratio: float = 2 / 3
-    anomalies: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # labelled ones, in neither M nor V
+    anomalies: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # labelled rows, in neither M nor V
     sure: np.ndarray | None = None  # which of `train` are labelled normal, so that distillation never drops them
     tolerance: float = 0.0  # distillation keeps rows up to this many median scores, whatever `normal_ratio`
 
 
 @dataclass
 class TrainingState:
-    """Weights and Adam moments of the A active members, best copies of all E members, and the history so far.
-
-    A member that stops leaves the buffers of the active ones; `active` maps their rows to members.
-    """
+    """Weights and Adam moments of the A active members, best copies of all E members, and the history so far."""
 
     weights: Array  # (A, P), the encoder's own buffer
-    first: Array  # (A, P), Adam's moments divided by 1 - beta, which saves a pass
-    second: Array
+    first: Array  # (A, P), Adam's first moments divided by 1 - beta, which saves a pass
+    second: Array  # (A, P), its second moments, likewise
     steps: np.ndarray  # (A,), Adam's step counts
-    active: np.ndarray  # (A,)
+    active: np.ndarray  # (A,), the members that have not stopped, in the order of the buffers
     healthy: Array  # (A, P), the last network that had not collapsed
     best: Array  # (E, P)
     best_loss: np.ndarray  # (E,)
@@ -67,12 +64,12 @@ class TrainingState:
             collapsed=np.zeros(members, np.int64),
         )
 
-    def choose(self, staying: np.ndarray) -> None:
+    def select(self, indices: np.ndarray) -> None:
         """Keep these rows of the working buffers, in this order."""
-        rows = index_like(staying, self.weights)
+        rows = index_like(indices, self.weights)
         self.weights, self.healthy = self.weights[rows], self.healthy[rows]
         self.first, self.second = self.first[rows], self.second[rows]
-        self.steps, self.active = self.steps[staying], self.active[staying]
+        self.steps, self.active = self.steps[indices], self.active[indices]
 
     def leading(self, count: int) -> TrainingState:
         """The first `count` active members, as views of the same buffers."""
@@ -80,48 +77,49 @@ class TrainingState:
         return replace(self, **{name: getattr(self, name)[:count] for name in names})
 
 
-def adam(state: TrainingState, gradient: Array, learning_rate: float, moving: np.ndarray | None = None) -> None:
-    """One step of Adam for all members, or for those marked in moving (A,); overwrites the gradient."""
-    parts = (state.weights, state.first, state.second)
-    if moving is None and (len(state.steps) == 1 or state.steps.min() == state.steps.max()):
+def adam(state: TrainingState, gradient: Array, learning_rate: float, mask: np.ndarray | None = None) -> None:
+    """Make one step of Adam with all members, or with those of the mask (A,); overwrites the gradient."""
+    buffers = (state.weights, state.first, state.second)
+    if mask is None and (len(state.steps) == 1 or state.steps.min() == state.steps.max()):
         state.steps += 1
-        move(*parts, gradient, *corrected(learning_rate, int(state.steps[0])))
+        update(*buffers, gradient, *bias_corrected(learning_rate, int(state.steps[0])))
         return
-    chosen = np.arange(len(state.steps)) if moving is None else np.flatnonzero(moving)
-    state.steps[chosen] += 1
-    rows = index_like(chosen, gradient)
-    weights, first, second = (whole[rows] for whole in parts)
-    rate, epsilon = (as_like(part, gradient)[:, None] for part in corrected(learning_rate, state.steps[chosen]))
-    move(weights, first, second, gradient[rows], rate, epsilon)
-    for whole, part in zip(parts, (weights, first, second), strict=True):
-        whole[rows] = part
+    indices = np.arange(len(state.steps)) if mask is None else np.flatnonzero(mask)
+    state.steps[indices] += 1
+    rate, epsilon = (as_like(part, gradient)[:, None] for part in bias_corrected(learning_rate, state.steps[indices]))
+    rows = index_like(indices, gradient)
+    weights, first, second = (buffer[rows] for buffer in buffers)
+    update(weights, first, second, gradient[rows], rate, epsilon)
+    for buffer, part in zip(buffers, (weights, first, second), strict=True):
+        buffer[rows] = part
 
 
-def corrected(learning_rate: float, step: Any) -> tuple[Any, Any]:
-    """The rate and the epsilon of a step that include the bias corrections of both moments, which saves a pass."""
+def bias_corrected(learning_rate: float, step: Any) -> tuple[Any, Any]:
+    """The rate and the epsilon of a step, with the bias corrections of both moments, which saves a pass."""
     first = (1 - BETAS[0] ** step) / (1 - BETAS[0])
     second = ((1 - BETAS[1] ** step) / (1 - BETAS[1])) ** 0.5
     return learning_rate * second / first, EPSILON * second
 
 
-def move(weights: Array, first: Array, second: Array, grad: Array, rate: Any, epsilon: Any) -> None:
-    """Adam in place; overwrites the gradient."""
+def update(weights: Array, first: Array, second: Array, grad: Array, rate: Any, epsilon: Any) -> None:
+    """Adam's update of weights and moments in place; overwrites the gradient."""
     xp = namespace(grad)
     first *= BETAS[0]
     first += grad
     second *= BETAS[1]
     grad *= grad
     second += grad
-    size = xp.sqrt(second, out=grad)
-    size += epsilon
-    step = xp.divide(first, size, out=size)
+    root = xp.sqrt(second, out=grad)
+    root += epsilon
+    step = xp.divide(first, root, out=root)
     step *= rate
     weights -= step
 
 
 def held_out(members: Sequence[Member], rows: int) -> np.ndarray:
-    """Which rows each member validated on and did not train on, (members, rows)."""
-    marks = np.zeros((len(members), rows), bool)
-    for mark, member in zip(marks, members, strict=True):
-        mark[member.validation], mark[member.train] = True, False
-    return marks
+    """Which rows each member validates on and does not train on, (members, rows)."""
+    flags = np.zeros((len(members), rows), bool)
+    for row, member in zip(flags, members, strict=True):
+        row[member.validation] = True
+        row[member.train] = False
+    return flags
