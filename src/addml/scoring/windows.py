@@ -64,7 +64,7 @@ class LinearMetric(NamedTuple):
 KERNELS, STRIDES, WIDTH = (7, 5, 3), (2, 2, 1), 32  # of the convolutions; the width is also that of the space
 INPUTS = (7, 5 * WIDTH, 3 * WIDTH, WIDTH)  # of an output: kernel times channels, then a linear layer
 KNEE = 5.0  # deviations beyond which values are compressed
-TRIPLETS, BATCH, RATE, MARGIN = 300, 128, 2e-3, 0.5  # training steps, windows in each, learning rate, margin
+TRAINING_STEPS, BATCH, RATE, MARGIN = 300, 64, 2e-3, 0.5  # of triplets; a batch of 128 is no better
 SHIFT = 0.1  # of a window: how far its two crops may lie apart
 TINY = 1e-12
 
@@ -89,10 +89,10 @@ class ShapeMetric:
         """Train on windows (n, steps) that `draw(n)` takes at random."""
         metric = cls.initial(draw(2 * BATCH), random)
         mean = square = np.zeros_like(metric.weights)
-        for step in range(1, TRIPLETS + 1):
+        for step in range(1, TRAINING_STEPS + 1):
             gradient = metric.gradient(*crops(draw(BATCH), random))
             mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2  # Adam
-            rate = RATE * (1 + math.cos(math.pi * step / TRIPLETS)) / 2 / (1 - 0.9**step)
+            rate = RATE * (1 + math.cos(math.pi * step / TRAINING_STEPS)) / 2 / (1 - 0.9**step)
             metric.weights -= np.float32(rate) * mean / (np.sqrt(square / np.float32(1 - 0.999**step)) + 1e-8)
         return metric
 
