@@ -98,7 +98,7 @@ def run_experiments(
         reproduce.check(chosen, choice)
         folder = _made(output)
     screen, page = Screen(Options(quiet=quiet, json=json)), folder.with_name(folder.name + ".md")
-    with screen.warned():
+    with screen.show_warnings():
         done = [_run_one(plan, folder, choice, screen) for plan in chosen]
         write_whole(page, reproduce.page(folder).encode())
         screen.say(f"page: {page}")
@@ -192,7 +192,7 @@ def list_sets(quiet: Quiet = False, json: Json = False) -> None:
     screen.document({"sets": [one | {"state": states[one["name"]]} for one in sets], "cache": cache})
     heads = ("set", "title", "collection", "rows", "columns", "anomalies %", "licence", "state")
     lines = [_set_line(one, states[one.name]) for one in datasets.SETS.values()]
-    screen.grid(heads, lines, right=("rows", "columns", "anomalies %"))
+    screen.table(heads, lines, right=("rows", "columns", "anomalies %"))
     screen.say()
     here = sum(one != "missing" for one in states.values())
     screen.say(f"{here} of {len(sets)} are on this machine; python -m research data NAME gets others. Cache: {cache}")
