@@ -111,13 +111,13 @@ def test_missing_sets_are_said_and_never_filled_in(research, tmp_path):
         (["table2", "--methods", ","], "--methods is empty"),
         (
             ["table2", "table1", "--methods", "KNN,ECOD"],
-            "'ECOD' is not in table2, table1 (--methods); there: ADDML.paper,",
+            "--methods: 'ECOD' is not in table2, table1; choose from ADDML.paper,",
         ),
-        (["figure-space", "--sets", "letter"], "'letter' is not in figure-space (--sets); there: vowels."),
-        (["figure-space", "--methods", "KNN"], "'KNN' is not in figure-space (--methods); there: ADDML.paper."),
+        (["figure-space", "--sets", "letter"], "--sets: 'letter' is not in figure-space; choose from vowels."),
+        (["figure-space", "--methods", "KNN"], "--methods: 'KNN' is not in figure-space; choose from ADDML.paper."),
         (["table2", "--output", "file"], "file: cannot be a folder of results: is a file (--output)."),
         (["table2", "--output", "file/below"], "file/below: cannot be a folder of results: Not a directory"),
-        (["table2", "--sets", ","], "--sets names none"),
+        (["table2", "--sets", ","], "--sets is empty"),
     ],
 )
 def test_what_is_named_wrongly_is_wrong_usage(research, tmp_path, arguments, words):

@@ -62,8 +62,7 @@ def compare(
     target = plan_files(replace(options, output=output), "").scored
     screen = Screen(options)
     progress = screen.progress()
-    failures: list[str] = []
-    rows: list[Row] = []
+    failures, rows = list[str](), list[dict[str, Any]]()
     with screen.show_warnings():
         with progress.stage(f"Reading {file}", None):
             data = rivals.read(options, sample)
