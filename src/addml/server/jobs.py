@@ -172,7 +172,7 @@ class Jobs:
         self._root.cleanup()
 
     def _run(self, job: Job) -> None:
-        made, model = None, job.folder / MODEL
+        model_name, model = None, job.folder / MODEL
         try:
             outcome = self._run_process(job)
             if "result" in outcome and model.is_dir():
@@ -180,7 +180,7 @@ class Jobs:
                 with zipfile.ZipFile(job.folder / MODEL_ZIP, "w", zipfile.ZIP_DEFLATED) as archive:
                     for file in sorted(model.iterdir()):
                         archive.write(file, f"{name}.model/{file.name}")
-                made = self.models.add(name, model).name
+                model_name = self.models.add(name, model).name
         except Exception as error:
             outcome = {"error": {"message": type(error).__name__, "code": "internal"}}
             if job.state != "stopped":  # otherwise it failed because its files were removed
@@ -188,10 +188,10 @@ class Jobs:
         with self._lock:
             job.process, job.progress, job.ended = None, None, time.monotonic()
             if job.state != "stopped":
-                job.summary, job.error, job.made = outcome.get("result"), outcome.get("error"), made
+                job.summary, job.error, job.made = outcome.get("result"), outcome.get("error"), model_name
                 job.state = "failed" if job.error else "done"
-            elif made is not None:  # the job was removed while its model was being loaded
-                self.models.pop(made, None)
+            elif model_name is not None:  # the job was removed while its model was being loaded
+                self.models.pop(model_name, None)
 
     def _run_process(self, job: Job) -> dict[str, Any]:
         """Run the job's process and return its last line: the result or the error. Earlier lines report progress."""

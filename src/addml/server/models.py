@@ -296,9 +296,9 @@ def _results(
     flagged = scores > model.threshold
     explained = highest(scores, len(scores) if explain_all else int(flagged.sum()))
     reasons = reasons_for(model, batch.take(explained), features[explained], max_reasons)
-    reasons_of = dict(zip(explained.tolist(), reasons, strict=True))
+    by_row = dict(zip(explained.tolist(), reasons, strict=True))
     p_values, probability = model.training.p_values(scores), model.training.probability(scores)
     columns = {"score": scores, "is_anomaly": flagged, "p_value": p_values, "probability": probability}
     for row, result in enumerate(pa.table(columns).to_pylist()):
-        shown = [{"column": why.column, "share": why.share, "words": why.words} for why in reasons_of.get(row, ())]
-        yield result | {"reasons": shown}
+        entries = [{"column": why.column, "share": why.share, "words": why.words} for why in by_row.get(row, ())]
+        yield result | {"reasons": entries}

@@ -218,8 +218,6 @@ function rankedTable(top, noun, openRow, labels) {
 
 // One model ---------------------------------------------------------------------------------------------------
 
-const asText = (value) => (value === null || value === undefined ? "" : String(value));
-
 async function showModel(name) {
   shown = { model: name };
   const content = await tryRow(name);
@@ -239,7 +237,7 @@ async function tryRow(name, ranked = null) {
     const remedy = model.noun === "image" ? "score a folder of images with addml score" : `upload a file and score it with ${name}`;
     return [...header, el("p", null, `This model scores ${model.noun}s: ${remedy}.`)];
   }
-  const inputs = model.usual.map((usual) => [usual, el("input", { name: usual.column, value: ranked ? asText(ranked.values[usual.column]) : usualValue(usual), title: usual.words, autocomplete: "off" })]);
+  const inputs = model.usual.map((usual) => [usual, el("input", { name: usual.column, value: ranked ? String(ranked.values[usual.column] ?? "") : usualValue(usual), title: usual.words, autocomplete: "off" })]);
   const verdict = el("div", null);
   let latest = 0; // number of the last request: earlier ones may be answered later
   const score = guarded(async () => {
