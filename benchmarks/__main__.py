@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from benchmarks import fitting, scoring
-from benchmarks.documents import DOCS, asked, machine, write_part
+from benchmarks.documents import DOCS, machine, parse_parts, write_part
 from benchmarks.timing import markdown
 
 DOCUMENT = DOCS / "performance.md"
@@ -58,8 +58,8 @@ def main() -> None:
     if sys.argv[1:2] in (["decisions"], ["reasons"]):
         importlib.import_module(f"benchmarks.{sys.argv[1]}").main(sys.argv[2:])
         return
-    about = f"{__doc__} Without any part: all but {' and '.join(ON_REQUEST)}. decisions --help tells of its own."
-    chosen = asked("benchmarks", about, PARTS | ON_REQUEST, sys.argv[1:]) or list(PARTS)
+    description = f"{__doc__} Default: all but {' and '.join(ON_REQUEST)}. decisions --help lists its own parts."
+    chosen = parse_parts("benchmarks", description, PARTS | ON_REQUEST, sys.argv[1:]) or list(PARTS)
     if set(chosen) - set(ON_REQUEST):
         write_part(DOCUMENT, "machine", machine())
     for name in chosen:
@@ -68,9 +68,9 @@ def main() -> None:
             print(part, flush=True)
         else:
             page = "performance" if name in FURTHER else name
-            own = DOCS / "results" / f"{page}.md" if name in DETAILED + FURTHER else DOCUMENT
-            write_part(own, name, part)
-            print(f"written to {own.name}")
+            document = DOCS / "results" / f"{page}.md" if name in DETAILED + FURTHER else DOCUMENT
+            write_part(document, name, part)
+            print(f"written to {document.name}")
 
 
 if __name__ == "__main__":

@@ -42,9 +42,9 @@ def planted(
     X, found = X.copy(), []
     usable = np.flatnonzero(spread > 0)
     room = len(X) // FAULTS
-    for place in range(FAULTS):
+    for index in range(FAULTS):
         length = int(random.integers(*LENGTHS))
-        start = place * room + int(random.integers(WINDOW, room - length - WINDOW))
+        start = index * room + int(random.integers(WINDOW, room - length - WINDOW))
         own = random.choice(usable, int(random.integers(1, 4)), replace=False)
         for channel in own:
             size = spread[channel] * random.uniform(*AWAY) * random.choice([-1, 1])

@@ -61,7 +61,7 @@ def write_rows(folder: Path, rank: int) -> None:
     random = np.random.default_rng(rank)
     for name, rows in ROWS.items():
         (folder / name).mkdir(exist_ok=True)
-        table = pa.table({f"c{place}": random.normal(size=rows).astype(np.float32) for place in range(COLUMNS)})
+        table = pa.table({f"c{index}": random.normal(size=rows).astype(np.float32) for index in range(COLUMNS)})
         parquet.write_table(table, folder / name / f"{rank:03d}.parquet", row_group_size=50_000)
 
 
@@ -75,32 +75,32 @@ def measure(group: Group, table: Path) -> dict[str, Any]:
     member = disk.member(disk.randoms[0])
     rows, kept = len(member.train), np.random.default_rng(1).random(len(member.train)) < KEPT
 
-    def steps(size: int, at_once: int, count: int, then: Callable[[], Any]) -> tuple[list[float], list[float]]:
-        """Seconds per step of a run of steps, and seconds of what follows it."""
+    def steps(size: int, per_span: int, count: int, exchange: Callable[[], Any]) -> tuple[list[float], list[float]]:
+        """Seconds per step in each span of `per_span` steps, and seconds of the exchange after each span."""
         batches, spans, waits = batches_of(size), [], []
         while len(spans) < count:
-            began = time.perf_counter()
-            for batch in islice(batches, at_once):
+            start = time.perf_counter()
+            for batch in islice(batches, per_span):
                 gradient = learner.loss_and_grad(disk.rows.take(batch.ids), center, batch)[1]
                 adam(state, gradient + state.weights * 1e-5, 1e-3)
-            spans.append((time.perf_counter() - began) / at_once)
-            waits.append(then())
+            spans.append((time.perf_counter() - start) / per_span)
+            waits.append(exchange())
         return spans[1:], waits[1:]
 
     def batches_of(size: int) -> Iterator[Batch]:
         return iter(list(minibatches([member], [kept], size, center, disk.rows.portions(0))))
 
-    def seconds_a_row(work: Callable[[], Any]) -> float:
+    def seconds_per_row(work: Callable[[], Any]) -> float:
         work()  # the first time also maps the file
-        began = time.perf_counter()
+        start = time.perf_counter()
         work()
-        return (time.perf_counter() - began) / rows
+        return (time.perf_counter() - start) / rows
 
     ids = padded([member.train], state.weights)
-    survey = seconds_a_row(lambda: learner.row_scores(disk.rows, ids, [rows]))
+    survey = seconds_per_row(lambda: learner.row_scores(disk.rows, ids, [rows]))
     scores = np.asarray(learner.row_scores(disk.rows, ids, [rows])[1])
-    cutoff = seconds_a_row(lambda: Group().smallest(scores, [rows // 2]))
-    shuffle = seconds_a_row(lambda: batches_of(BATCH))
+    cutoff = seconds_per_row(lambda: Group().smallest(scores, [rows // 2]))
+    shuffle = seconds_per_row(lambda: batches_of(BATCH))
     reduced = {str(size): median(_once(group, size) for _ in range(40)) for size in SIZES}
     weights = int(encoder.weights.size)
     group.sum(np.zeros(1))
@@ -127,16 +127,16 @@ def part_of(workers: int) -> int:
 
 def _once(group: Group, size: int) -> float:
     values = np.ones(size // 8)
-    began = time.perf_counter()
+    start = time.perf_counter()
     group.sum(values)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 @dataclass
 class Stages(logging.Handler):
     """The times at which a fit entered each stage."""
 
-    begun: dict[str, float] = field(default_factory=dict)
+    starts: dict[str, float] = field(default_factory=dict)
     level = logging.INFO
 
     def __post_init__(self) -> None:
@@ -144,25 +144,25 @@ class Stages(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Remember the first time of a stage."""
-        self.begun.setdefault(record.getMessage().split()[0], time.perf_counter())
+        self.starts.setdefault(record.getMessage().split()[0], time.perf_counter())
 
     __hash__ = logging.Handler.__hash__
 
 
-def whole(group: Group, table: Path, name: str) -> dict[str, float]:
+def timed_fit(group: Group, table: Path, name: str) -> dict[str, float]:
     """Seconds of the stages of a whole fit: reading and preparing, the epochs, references and scores."""
     stages, logger = Stages(), logging.getLogger("addml")
     logger.addHandler(stages)
     logger.setLevel(logging.INFO)
     config = Config.resolve(SETTINGS | {"epochs": EPOCHS[name], "device": "cpu"})
     group.sum(np.zeros(1))
-    began = time.perf_counter()
+    start = time.perf_counter()
     model = fit(config, table, storage=Storage(memory=MEMORY, scratch=table), group=group)
     group.sum(np.zeros(1))
-    total = time.perf_counter() - began
+    total = time.perf_counter() - start
     logger.removeHandler(stages)
     epochs = sum(entry["seconds"] for entry in model.history)
-    read = stages.begun["Training"] - began
+    read = stages.starts["Training"] - start
     return {"read": read, "epochs": epochs, "score": total - read - epochs, "total": total}
 
 
@@ -175,23 +175,24 @@ def work(rank: int, size: int, folder: Path) -> None:
     group = TorchGroup()
     write_rows(folder, rank)
     group.sum(np.zeros(1))
-    found: dict[str, Any] = {"fits": {}}
+    costs: dict[str, Any] = {"fits": {}}
 
-    def tell() -> None:
+    def report() -> None:
         if rank == 0:
-            print(json.dumps(found), flush=True)
+            print(json.dumps(costs), flush=True)
 
     local = TorchGroup(EVERY)
-    whole(local, folder / "pilot", "pilot")  # imports and compiles
-    pilots = {name: whole(local, folder / name, "pilot") for name in ("pilot", "sync")}
-    found["pilots"] = pilots
-    each = [json.loads(one) for one in group.gather(json.dumps(measure(group, folder / "local")).encode())]
-    found |= each[0] | {name: quantiles([span for one in each for span in one[name]]) for name in ("steps", "parts")}
-    found |= {name: float(np.mean([one[name] for one in each])) for name in ("survey", "cutoff", "shuffle", "apart")}
-    tell()
+    timed_fit(local, folder / "pilot", "pilot")  # imports and compiles
+    costs["pilots"] = {name: timed_fit(local, folder / name, "pilot") for name in ("pilot", "sync")}
+    ranks = [json.loads(text) for text in group.gather(json.dumps(measure(group, folder / "local")).encode())]
+    costs |= ranks[0]
+    costs |= {name: quantiles([span for other in ranks for span in other[name]]) for name in ("steps", "parts")}
+    means = {name: [other[name] for other in ranks] for name in ("survey", "cutoff", "shuffle", "apart")}
+    costs |= {name: float(np.mean(values)) for name, values in means.items()}
+    report()
     for mode in ["local", "sync"][: 1 if size == 1 else 2]:
-        found["fits"][mode] = whole(local if mode == "local" else group, folder / mode, mode)
-        tell()
+        costs["fits"][mode] = timed_fit(local if mode == "local" else group, folder / mode, mode)
+        report()
     dist.destroy_process_group()
 
 
@@ -207,23 +208,23 @@ def run(size: int) -> dict[str, Any]:
         command = [sys.executable, "-m", "benchmarks.cluster", "--worker", folder, str(size)]
         log = Path(folder, "log")
         with log.open("w") as output:
-            begun = [
+            processes = [
                 subprocess.Popen([*command, str(rank)], stdout=None if rank else output, env=environment)
                 for rank in range(size)
             ]
         end = time.monotonic() + LONGEST
-        while any(one.poll() is None for one in begun) and time.monotonic() < end:
-            if any(one.poll() for one in begun):  # the others would wait for it
+        while any(process.poll() is None for process in processes) and time.monotonic() < end:
+            if any(process.poll() for process in processes):  # the others would wait for it
                 break
             time.sleep(0.2)
-        failed = [rank for rank, one in enumerate(begun) if one.poll() != 0]
-        for one in begun:
-            one.kill()
-            one.wait()
-        told = log.read_text().splitlines()
+        failed = [rank for rank, process in enumerate(processes) if process.poll() != 0]
+        for process in processes:
+            process.kill()
+            process.wait()
+        lines = log.read_text().splitlines()
     if failed:
         print(f"of {size} processes, {failed} failed or took longer than {LONGEST} s", flush=True)
-    return dict(json.loads(told[-1])) if told else {}
+    return dict(json.loads(lines[-1])) if lines else {}
 
 
 # The simulation ---------------------------------------------------------------------------------------------
@@ -381,11 +382,12 @@ def main() -> None:
     parser.add_argument("--load", type=Path, metavar="FILE", help="make the tables from stored measurements")
     parser.add_argument("--write", action="store_true", help="write the tables into docs/results/cluster.md")
     parser.add_argument("--worker", nargs=3, metavar=("FOLDER", "SIZE", "RANK"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.worker:
-        folder, size, rank = given.worker
+    arguments = parser.parse_args()
+    if arguments.worker:
+        folder, size, rank = arguments.worker
         return work(int(rank), int(size), Path(folder))
-    measured = json.loads(given.load.read_text()) if given.load else measured_groups(given.sizes, given.save)
+    stored = arguments.load
+    measured = json.loads(stored.read_text()) if stored else measured_groups(arguments.sizes, arguments.save)
     costs = {int(size): {**own, "workers": int(size)} for size, own in measured["groups"].items() if "apart" in own}
     last = costs[max(costs)]
     tables = {
@@ -394,7 +396,7 @@ def main() -> None:
         "estimate": [*estimate(last), "", *limit(last)],
     }
     for name, lines in tables.items():
-        if given.write:
+        if arguments.write:
             from benchmarks.documents import write_part
 
             write_part(COSTS, name, "\n".join(lines))

@@ -55,7 +55,7 @@ def quality(store: str, rank: int) -> None:
     for name in ("shuttle", "magic-telescope"):
         known, path = load_set(name), Path(f"{store}-{name}-{rank}.parquet")
         order = np.random.default_rng(0).permutation(len(known.y))  # a file may be sorted by its labels
-        columns = [f"c{place}" for place in range(known.X.shape[1])]
+        columns = [f"c{index}" for index in range(known.X.shape[1])]
         parquet.write_table(pa.table(list(known.X[order].T), names=columns), path, row_group_size=4096)
 
         def auc(make: Any, seed: int, epochs: int, group: Group) -> float:
@@ -113,7 +113,7 @@ def write_files(folder: Path, rows: int) -> None:
     folder.mkdir()
     for number in range(rows // FILE_ROWS):
         random = np.random.default_rng(number)
-        table = pa.table({f"c{place}": random.normal(size=FILE_ROWS).astype(np.float32) for place in range(COLUMNS)})
+        table = pa.table({f"c{index}": random.normal(size=FILE_ROWS).astype(np.float32) for index in range(COLUMNS)})
         parquet.write_table(table, folder / f"{number}.parquet", row_group_size=50_000)
 
 
@@ -148,7 +148,7 @@ def scoring() -> None:
     with tempfile.TemporaryDirectory() as folder, Peaks("MapWorker") as peaks:
         write_files(Path(folder, "rows"), SCORED)
         X = np.random.default_rng(9).normal(size=(20_000, COLUMNS))
-        table = pa.table(list(X.T), names=[f"c{place}" for place in range(COLUMNS)])
+        table = pa.table(list(X.T), names=[f"c{index}" for index in range(COLUMNS)])
         ADDML(epochs=2, random_state=0).fit(table).save(Path(folder, "model"))
         options = Options(file=f"{folder}/rows", model=f"{folder}/model", jobs=WORKERS, workers=WORKERS)
         for turn in range(TURNS):
@@ -209,10 +209,10 @@ def main() -> None:
     parts = {"quality": two_processes, "scoring": scoring, "memory": memory}
     parser.add_argument("part", choices=parts)
     parser.add_argument("--worker", nargs=2, metavar=("STORE", "RANK"), help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.worker:
-        return quality(given.worker[0], int(given.worker[1]))
-    return parts[given.part]()
+    arguments = parser.parse_args()
+    if arguments.worker:
+        return quality(arguments.worker[0], int(arguments.worker[1]))
+    return parts[arguments.part]()
 
 
 if __name__ == "__main__":

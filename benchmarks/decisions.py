@@ -18,7 +18,7 @@ from addml import ADDML
 from benchmarks import answers as first_rows
 from benchmarks import planted
 from benchmarks.attributions import gradient_times_input, integrated_gradients, relocated_one_by_one
-from benchmarks.documents import DOCS, asked, write_part
+from benchmarks.documents import DOCS, parse_parts, write_part
 from benchmarks.timing import markdown
 from research import datasets
 
@@ -42,8 +42,8 @@ def dev() -> list[str]:
 @lru_cache
 def scored(name: str) -> tuple[np.ndarray, np.ndarray]:
     """The training scores of the default detector, and which rows are anomalies."""
-    one = datasets.load(name)
-    return ADDML(random_state=0, device="cpu").fit(one.X).anomaly_scores_, np.asarray(one.y) == 1
+    data = datasets.load(name)
+    return ADDML(random_state=0, device="cpu").fit(data.X).anomaly_scores_, np.asarray(data.y) == 1
 
 
 def f1(scores: np.ndarray, true: np.ndarray, tau: float) -> float:
@@ -67,9 +67,9 @@ def alarms() -> str:
     """Promised and realised false alarms on new rows and the share of anomalies found, over SPLITS splits."""
     tables: dict[str, tuple[np.ndarray, np.ndarray] | None] = {"drawn": None}
     for name in dev():
-        one, random = datasets.load(name), np.random.default_rng(0)
-        some = np.sort(random.permutation(len(one.X))[:ROWS_A_SPLIT])
-        tables[name] = one.X[some].astype(float), (np.asarray(one.y) == 1)[some]
+        data, random = datasets.load(name), np.random.default_rng(0)
+        sample = np.sort(random.permutation(len(data.X))[:ROWS_A_SPLIT])
+        tables[name] = data.X[sample].astype(float), (np.asarray(data.y) == 1)[sample]
     rows = [[name, *_promised(table)] for name, table in tables.items()]
     head = [
         "table",
@@ -132,8 +132,8 @@ def _reasons(make: Callable[..., ADDML], count: int = 200) -> str:
     rows: list[list[str]] = []
     hits = {name: ([], [], []) for name in EXPLAINERS}  # type: ignore[var-annotated]
     for table in PLANTED:
-        one, random = datasets.load(table), np.random.default_rng(0)
-        X, true = one.X.astype(float), np.asarray(one.y) == 1
+        data, random = datasets.load(table), np.random.default_rng(0)
+        X, true = data.X.astype(float), np.asarray(data.y) == 1
         detector = make(random_state=0, device="cpu").fit(X)
         scores = detector.anomaly_scores_
         hosts, top = np.flatnonzero(~true & (scores < np.median(scores))), np.quantile(scores, 0.9)
@@ -143,9 +143,9 @@ def _reasons(make: Callable[..., ADDML], count: int = 200) -> str:
             high = detector.anomaly_score(found.rows) > top if len(found.rows) else np.zeros(0, bool)
             own.append(f"{high.sum()}")
             for name, explainer in EXPLAINERS.items():
-                began = time.perf_counter()
+                start = time.perf_counter()
                 share = measure(explainer(detector, found.rows[high]), found.columns[high]) if high.any() else np.nan
-                hits[name][2].append((time.perf_counter() - began) / max(1, high.sum()))
+                hits[name][2].append((time.perf_counter() - start) / max(1, high.sum()))
                 hits[name][0 if kind is planted.shifted else 1].append((share, high.sum()))
                 own.append("" if np.isnan(share) else f"{share:.0%}")
         rows.append(own)
@@ -169,9 +169,9 @@ def times() -> str:
         detector, took = make(random_state=0, device="cpu").fit(X[:3000]), []
         for explainer in EXPLAINERS.values():
             rows = X if explainer is not integrated_gradients else X[:1000]
-            began = time.perf_counter(), time.process_time()
+            start = time.perf_counter(), time.process_time()
             explainer(detector, rows)
-            wall, own = time.perf_counter() - began[0], time.process_time() - began[1]
+            wall, own = time.perf_counter() - start[0], time.process_time() - start[1]
             took.append(f"{wall * len(X) / len(rows):.2f} ({own * len(X) / len(rows):.2f})")
         lines.append([title, *took])
     return markdown(["seconds for 10,000 x 30 (of processor time)", *EXPLAINERS], lines)
@@ -184,11 +184,11 @@ def divided(name: str, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
     """The training part and the unseen fold of a table."""
     from sklearn.model_selection import StratifiedKFold
 
-    one, random = datasets.load(name), np.random.default_rng(seed)
-    X, y = one.X.astype(float), np.asarray(one.y)
+    data, random = datasets.load(name), np.random.default_rng(seed)
+    X, y = data.X.astype(float), np.asarray(data.y)
     if len(X) > MOST_ROWS:
-        some = np.sort(random.choice(len(X), MOST_ROWS, replace=False))
-        X, y = X[some], y[some]
+        sample = np.sort(random.choice(len(X), MOST_ROWS, replace=False))
+        X, y = X[sample], y[sample]
     train, test = next(iter(StratifiedKFold(3, shuffle=True, random_state=seed).split(X, y)))
     return X[train], y[train], X[test], y[test]
 
@@ -223,7 +223,7 @@ def rival(kind: str, name: str, seed: int, share: float = 0.05) -> float:
     X, y, unseen, true = divided(name, seed)
     mean, deviation = X.mean(axis=0), X.std(axis=0)
     deviation[deviation == 0] = 1
-    marks = (labels_of(y, share, seed) == 1).astype(int)
+    labels = (labels_of(y, share, seed) == 1).astype(int)
     torch.manual_seed(seed)
     if kind == "XGBOD":
         from pyod.models.xgbod import XGBOD
@@ -234,9 +234,9 @@ def rival(kind: str, name: str, seed: int, share: float = 0.05) -> float:
 
         model = DevNet(device="cpu", random_seed=seed)
     with contextlib.redirect_stdout(io.StringIO()):
-        model.fit((X - mean) / deviation, marks)
-    found = 100 * float(roc_auc_score(true, model.decision_function((unseen - mean) / deviation)))
-    return max(found, 100 - found)  # PyOD's DevNet follows a loss without a bound, and may rank the wrong way round
+        model.fit((X - mean) / deviation, labels)
+    percent = 100 * float(roc_auc_score(true, model.decision_function((unseen - mean) / deviation)))
+    return max(percent, 100 - percent)  # the loss of PyOD's DevNet has no bound: it may rank the wrong way round
 
 
 def ours(name: str) -> list[float]:
@@ -306,7 +306,7 @@ DETAILED = ("alarms", "reasons", "labels")  # have pages of their own under docs
 
 def main(arguments: list[str]) -> None:
     """Measure every part, or those named. Tables go into docs/decisions.md, long ones into docs/results."""
-    chosen = asked("benchmarks decisions", __doc__, PARTS, arguments) or list(PARTS)
+    chosen = parse_parts("benchmarks decisions", __doc__, PARTS, arguments) or list(PARTS)
     warnings.simplefilter("ignore")
     logging.disable(logging.CRITICAL)
     for name in chosen:

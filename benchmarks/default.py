@@ -79,9 +79,9 @@ def ours(train: np.ndarray, rows: np.ndarray) -> Scored:
 
     detector = ADDML(random_state=0, device="cpu", n_jobs=1).fit(train)
     model = detector.model_
-    seen = model.scale.measured(model.member_scores(model.vectorizer.read(rows), "cpu", 1))
-    chosen = {"+".join(names): seen[[VIEWS.index(name) for name in names]].max(axis=0) for names in SUBSETS}
-    return {OURS: detector.anomaly_score(rows)} | chosen
+    views = model.scale.measured(model.member_scores(model.vectorizer.read(rows), "cpu", 1))
+    by_subset = {"+".join(names): views[[VIEWS.index(name) for name in names]].max(axis=0) for names in SUBSETS}
+    return {OURS: detector.anomaly_score(rows)} | by_subset
 
 
 def rival(name: str, train: np.ndarray, rows: np.ndarray) -> Scored:
@@ -209,9 +209,9 @@ def overall(found: Cells) -> str:
         ranks = dict(zip(ranked, mean_ranks(own, ranked, tables), strict=True))
         for name in methods:
             values = np.array([own[name][table] for table in tables])
-            apart = np.array([own[OURS][table][0] - own[name][table][0] for table in tables])
+            differences = np.array([own[OURS][table][0] - own[name][table][0] for table in tables])
             rank = f"{ranks[name]:.2f}" if name in ranks else ""
-            ahead = "" if name == OURS else interval(apart)
+            ahead = "" if name == OURS else interval(differences)
             rows.append([setting, name, *(f"{value:.2f}" for value in values.mean(axis=0)), rank, ahead])
     return markdown(
         ["setting", "method", "AUC", "average precision", "mean rank", "the default is ahead by (AUC)"], rows
@@ -229,12 +229,11 @@ def chosen_views(found: Cells) -> str:
     rows = []
     for subset in SUBSETS:
         name = "+".join(subset)
-        values = [
-            f"{np.mean([found[setting, 0][name][table] for table in tables], axis=0)[which]:.2f}"
-            for setting in ("polluted", "clean")
-            for which in (0, 1)
-        ]
-        rows.append([name, *values, str(sum(one == name for one in names))])
+        cells = []
+        for setting in ("polluted", "clean"):
+            auc, precision = np.mean([found[setting, 0][name][table] for table in tables], axis=0)
+            cells += [f"{auc:.2f}", f"{precision:.2f}"]
+        rows.append([name, *cells, str(names.count(name))])
     head = [
         "views",
         "polluted AUC",
@@ -273,7 +272,7 @@ def facts(root: Path) -> dict[str, dict[str, Any]]:
 
 def breakdowns(found: Cells, root: Path) -> str:
     """The default, Isolation Forest and kNN on groups of tables that were defined before measuring."""
-    about = facts(root)
+    tables_facts = facts(root)
     parts: dict[str, Callable[[dict[str, Any]], bool]] = {
         "36 tables of adbench-dev and tables": lambda one: one["name"],
         "over 50 columns": lambda one: one["columns"] > 50,
@@ -283,15 +282,15 @@ def breakdowns(found: Cells, root: Path) -> str:
         "3 to 8 % anomalies": lambda one: 0.03 <= one["share"] < 0.08,
         "8 % anomalies and more": lambda one: one["share"] >= 0.08,
     }
-    for name, one in about.items():
-        one["name"] = not name.startswith(("odd_", "ovr_"))
+    for name, table_facts in tables_facts.items():
+        table_facts["name"] = not name.startswith(("odd_", "ovr_"))
     rows = []
     for setting in ("polluted", "clean"):
         for cut, label in ((250, "all, fitted on 250 rows"), (100, "all, fitted on 100 rows")):
             if (setting, cut) in found:
                 rows.append([setting, label, *_means(found[setting, cut], sorted(found[setting, cut][OURS]))])
         for label, belongs in parts.items():
-            tables = [table for table in sorted(found[setting, 0][OURS]) if belongs(about[table])]
+            tables = [table for table in sorted(found[setting, 0][OURS]) if belongs(tables_facts[table])]
             rows.append([setting, f"{label} ({len(tables)})", *_means(found[setting, 0], tables)])
     return markdown(["setting", "tables", OURS, BEFORE, "IsolationForest", "KNN"], rows)
 

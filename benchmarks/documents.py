@@ -24,16 +24,16 @@ def write_part(document: Path, name: str, content: str) -> None:
     document.write_text(pattern.sub(lambda _: f"{start}\n{content.strip()}\n{end}", text))
 
 
-def asked(program: str, about: str | None, known: Iterable[str], arguments: list[str]) -> list[str]:
+def parse_parts(program: str, description: str | None, parts: Iterable[str], arguments: list[str]) -> list[str]:
     """The parts named on the command line; an unknown one is an error before anything is measured."""
-    names = list(known)
-    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=about)
+    names = list(parts)
+    parser = argparse.ArgumentParser(prog=f"python -m {program}", description=description)
     parser.add_argument("parts", nargs="*", metavar="part", help=f"one of {', '.join(names)}")
-    given: list[str] = parser.parse_args(arguments).parts
-    for name in given:
+    chosen: list[str] = parser.parse_args(arguments).parts
+    for name in chosen:
         if name not in names:
             parser.error(f"{name!r} is not a part; choose one of {', '.join(names)}")
-    return given
+    return chosen
 
 
 def machine() -> str:

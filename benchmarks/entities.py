@@ -27,8 +27,8 @@ def main() -> None:
     streams, steps = detector.streams(list(series)), np.stack(list(series.values()), axis=1)
     streams.score(steps[0])
     start = time.process_time()
-    for place in range(1, ROUNDS + 1):
-        streams.score(steps[place])
+    for index in range(1, ROUNDS + 1):
+        streams.score(steps[index])
     each = (time.process_time() - start) / (ROUNDS * ENTITIES)
     head = [f"{ENTITIES:,} entities x {CHANNELS} channels, window 16", "microseconds a step", "steps a second"]
     print(markdown(head, [["one batch a step", f"{each * 1e6:.0f}", f"{1 / each:,.0f}"]]))

@@ -34,19 +34,19 @@ def mixed_table(rows: int, seed: int = 0) -> pa.Table:
     """Thirty realistic columns: numbers (two with gaps), categories, dates, booleans, an identifier, a code."""
     random = np.random.default_rng(seed)
     columns: dict[str, pa.Array] = {"id": pa.array(np.arange(rows))}
-    for place in range(16):
-        columns[f"number_{place}"] = pa.array(np.round(random.standard_normal(rows) * 10**place**0.5, 3))
-    for place in range(2):
+    for index in range(16):
+        columns[f"number_{index}"] = pa.array(np.round(random.standard_normal(rows) * 10**index**0.5, 3))
+    for index in range(2):
         gaps = random.random(rows) < 0.05
-        columns[f"gaps_{place}"] = pa.array(np.round(random.gamma(2, 10, rows), 2), mask=gaps)
-    for place in range(6):
-        levels = np.array([f"level {i}" for i in range(4 + 3 * place)])
-        columns[f"category_{place}"] = pa.array(levels[random.zipf(1.6, rows) % len(levels)])
-    for place in range(2):
+        columns[f"gaps_{index}"] = pa.array(np.round(random.gamma(2, 10, rows), 2), mask=gaps)
+    for index in range(6):
+        levels = np.array([f"level {i}" for i in range(4 + 3 * index)])
+        columns[f"category_{index}"] = pa.array(levels[random.zipf(1.6, rows) % len(levels)])
+    for index in range(2):
         stamps = 1_700_000_000 + random.integers(0, 3 * 10**7, rows)
-        columns[f"date_{place}"] = pa.array(stamps.astype("datetime64[s]"))
-    for place in range(2):
-        columns[f"flag_{place}"] = pa.array(random.random(rows) < 0.2)
+        columns[f"date_{index}"] = pa.array(stamps.astype("datetime64[s]"))
+    for index in range(2):
+        columns[f"flag_{index}"] = pa.array(random.random(rows) < 0.2)
     columns["code"] = pa.array(random.integers(0, 500, rows))
     return pa.table(columns)
 

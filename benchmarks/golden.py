@@ -108,14 +108,14 @@ def dump(path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_files(Path(folder))
         for name, work in works.items():
-            began = time.perf_counter()
+            start = time.perf_counter()
             try:
                 results[name] = plain(work(Path(folder)))
             except Exception as error:  # whatever it is: the others are still worth comparing
                 traceback.print_exc()
                 results[name] = {"failed": f"{type(error).__name__}: {error}"}
             said = results[name].get("failed") or results[name].get("skipped") or "done"
-            print(f"{name}: {said}, {time.perf_counter() - began:.1f} s", file=sys.stderr)
+            print(f"{name}: {said}, {time.perf_counter() - start:.1f} s", file=sys.stderr)
     path.write_text(json.dumps({"addml": source, "results": results}))  # floats are written to be read as they were
 
 
@@ -225,10 +225,10 @@ def main() -> int:
     both = commands.add_parser("compare")
     both.add_argument("old", type=Path)
     both.add_argument("new", type=Path)
-    given = parser.parse_args()
-    if given.command == "compare":
-        return compare(given.old, given.new)
-    dump(given.file)
+    arguments = parser.parse_args()
+    if arguments.command == "compare":
+        return compare(arguments.old, arguments.new)
+    dump(arguments.file)
     return 0
 
 

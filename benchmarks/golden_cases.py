@@ -37,8 +37,8 @@ TOGETHER = (
 
 def found(*places: str) -> Any:
     """The object at the first of these places, "module:name", that exists in this commit."""
-    for place in places:
-        module, name = place.split(":")
+    for index in places:
+        module, name = index.split(":")
         try:
             return getattr(importlib.import_module(module), name)
         except (ImportError, AttributeError):

@@ -41,12 +41,12 @@ def pcb() -> None:
 
     layout = Layout(DATA / "pcb")
     train, test = (read_images(folder, largest=256) for folder in (layout.root / "train", layout.root / "test"))
-    began, computed = time.perf_counter(), time.process_time()
+    start, computed = time.perf_counter(), time.process_time()
     detector = photographs().fit(train.images)
     fitted, used = time.perf_counter(), time.process_time()
     scores = detector.anomaly_score(test.images)
     scored, after = time.perf_counter(), time.process_time()
-    print(f"fit {fitted - began:.0f} s ({used - computed:.0f} s of one core), scores", end=" ")
+    print(f"fit {fitted - start:.0f} s ({used - computed:.0f} s of one core), scores", end=" ")
     print(f"{1000 * (scored - fitted) / len(scores):.0f} ms per image ({1000 * (after - used) / len(scores):.0f} ms)")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
     found, _ = layout.evaluate(test, scores, detector.threshold_, detector.explain(test.images))
@@ -117,9 +117,9 @@ def metric() -> None:
             size, rows = own.shape[2], np.random.default_rng(0).permutation(own.shape[0] * own.shape[1])[:8000]
             known = own.reshape(-1, size)[rows]
             mean, deviation = known.mean(axis=0), known.std(axis=0)
-            known, asked = (known - mean) / deviation, (new.reshape(-1, size) - mean) / deviation
+            reference, queries = (known - mean) / deviation, (new.reshape(-1, size) - mean) / deviation
             learned = ADDML.paper(random_state=0).fit(known)
-            spaces = {"plain": (known, asked), "learned": (learned.embed(known), learned.embed(asked))}
+            spaces = {"plain": (reference, queries), "learned": (learned.embed(reference), learned.embed(queries))}
             for space, (references, places) in spaces.items():
                 references = references[coreset(references, 2000)]
                 maps = NearestNeighbors(n_neighbors=1).fit(references).kneighbors(places)[0].reshape(len(new), -1)

@@ -53,10 +53,10 @@ def make_table(folder: Path, rows: int) -> None:
 def _rows(random: np.random.Generator, size: int, mixing: np.ndarray, centers: np.ndarray) -> np.ndarray:
     kind = random.integers(0, len(mixing), size)
     X = np.empty((size, COLUMNS), np.float32)
-    for place in range(len(mixing)):
-        own = kind == place
+    for index in range(len(mixing)):
+        own = kind == index
         hidden = random.standard_normal((own.sum(), mixing.shape[1]), np.float32)
-        X[own] = hidden @ mixing[place].astype(np.float32) + centers[place]
+        X[own] = hidden @ mixing[index].astype(np.float32) + centers[index]
     X += 0.1 * random.standard_normal(X.shape, np.float32)
     strange = random.random(size) < ANOMALIES
     X[strange] = 3 * random.standard_normal((strange.sum(), COLUMNS), np.float32)
@@ -66,7 +66,7 @@ def _rows(random: np.random.Generator, size: int, mixing: np.ndarray, centers: n
 def _schema() -> object:
     import pyarrow as pa
 
-    return pa.schema([(f"x{place}", pa.float32()) for place in range(COLUMNS)])
+    return pa.schema([(f"x{index}", pa.float32()) for index in range(COLUMNS)])
 
 
 class Watch:
@@ -128,15 +128,15 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="folder for the tables; existing tables are used again")
     parser.add_argument("--again", action="store_true", help="measure again what is stored")
     parser.add_argument("--here", type=Path, help=argparse.SUPPRESS)
-    asked = parser.parse_args()
-    if asked.here is not None:
-        print(json.dumps(measure(asked.here, asked.preset, asked.memory)))
+    arguments = parser.parse_args()
+    if arguments.here is not None:
+        print(json.dumps(measure(arguments.here, arguments.preset, arguments.memory)))
         return
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for millions in asked.millions:
-        name = f"{millions:g} {asked.preset}"
-        if name not in kept or asked.again:
-            kept[name] = _in_its_own_process(asked, millions)
+    for millions in arguments.millions:
+        name = f"{millions:g} {arguments.preset}"
+        if name not in kept or arguments.again:
+            kept[name] = _in_its_own_process(arguments, millions)
             RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
         print(name, {key: round(value, 1) for key, value in kept[name].items()}, flush=True)
     write(kept)
@@ -176,19 +176,19 @@ def lines(kept: dict[str, dict[str, float]]) -> str:
     return "\n".join(said) or "Fewer than three tables were measured."
 
 
-def _in_its_own_process(asked: argparse.Namespace, millions: float) -> dict[str, float]:
-    base = asked.folder or Path(tempfile.mkdtemp(prefix="addml-large-"))
+def _in_its_own_process(arguments: argparse.Namespace, millions: float) -> dict[str, float]:
+    base = arguments.folder or Path(tempfile.mkdtemp(prefix="addml-large-"))
     table = base / f"rows-{millions:g}M"
     try:
         make_table(table, round(millions * 1e6))
-        options = ["--preset", asked.preset, "--memory", asked.memory]
+        options = ["--preset", arguments.preset, "--memory", arguments.memory]
         command = [sys.executable, "-m", "benchmarks.large", "0", "--here", str(table), *options]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(done.stderr)
         return json.loads(done.stdout)
     finally:
-        if asked.folder is None:
+        if arguments.folder is None:
             shutil.rmtree(base)
 
 

@@ -79,7 +79,7 @@ def drawn() -> list[Mutation]:
         for mutation in mutations(file):
             found.setdefault((file, mutation.line), []).append(mutation)
     draw = random.Random(SEED)
-    return [draw.choice(found[place]) for place in draw.sample(sorted(found), LINES)]
+    return [draw.choice(found[index]) for index in draw.sample(sorted(found), LINES)]
 
 
 def tests_of(mutation: Mutation) -> list[str]:

@@ -34,10 +34,10 @@ def _measured(names: list[str], tf32: bool) -> tuple[dict[tuple[str, str], float
     (case,) = [case for case in load("leaders").cases if case.label == "ADDML.paper"]
     before, torch.backends.cuda.matmul.allow_tf32 = torch.backends.cuda.matmul.allow_tf32, tf32
     found: dict[tuple[str, str], list[float]] = {}
-    began = time.perf_counter()
+    start = time.perf_counter()
     for name in names:
         X, y, _ = labelled(name)
         for row in run_case(case, LabelledArray(name, X, y.astype(int)), Machine(device="cuda", threads=8)):
             found.setdefault((name, row["setting"]), []).append(100 * row["auc"])
     torch.backends.cuda.matmul.allow_tf32 = before
-    return {key: float(np.mean(values)) for key, values in found.items()}, time.perf_counter() - began
+    return {key: float(np.mean(values)) for key, values in found.items()}, time.perf_counter() - start

@@ -82,7 +82,7 @@ def leaders(name: str) -> str:
         table = np.array([[scores[m, setting][s].mean() for m in methods] for s in sorted(complete)])
         columns += [list(table.mean(axis=0)), list(ranks(table).mean(axis=0))]
         columns += [[cell(precisions[m, setting])[0] for m in methods]]
-    lines = [[m, *(f"{column[place]:.2f}" for column in columns)] for place, m in enumerate(methods)]
+    lines = [[m, *(f"{column[index]:.2f}" for column in columns)] for index, m in enumerate(methods)]
     heads = [f"{word}, {name}" for name in SETTINGS for word in ("AUC", "rank", "precision")]
     return markdown(["method", *heads], sorted(lines, key=lambda line: -float(line[1]) - float(line[4])))
 

@@ -75,7 +75,7 @@ def _fitted(X: np.ndarray, **settings: object) -> ADDML:
 
 
 def _table(X: np.ndarray) -> pa.Table:
-    return pa.table({f"c{place}": column for place, column in enumerate(X.T)})
+    return pa.table({f"c{index}": column for index, column in enumerate(X.T)})
 
 
 def _reasons(model: Model, X: np.ndarray) -> Reasons:
@@ -161,12 +161,12 @@ def moved_together(X: np.ndarray, model: Model, count: int, random: np.random.Ge
     """Ordinary rows with four correlated columns moved together in their usual directions, and these columns."""
     rows, columns = _ordinary(X, model, count, random), np.empty((count, TOGETHER), np.int64)
     deviations, correlation = _deviations(X), _correlation(X)
-    for place in range(count):
+    for index in range(count):
         own = together(X, random)
         assert own is not None
         signs = np.where(correlation[own[0], own] < 0, -1, 1) * random.choice([-1, 1])
-        rows[place, own] += DEVIATIONS * signs * deviations[own]
-        columns[place] = own
+        rows[index, own] += DEVIATIONS * signs * deviations[own]
+        columns[index] = own
     return rows, columns
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.documents import DOCS, asked, machine, write_part
+from benchmarks.documents import DOCS, machine, parse_parts, write_part
 from benchmarks.timing import markdown
 
 DOCUMENT, DETAILS = DOCS / "scale.md", DOCS / "results" / "scale.md"
@@ -38,7 +38,7 @@ def make_table(folder: Path, rows: int, columns: int) -> Path:
     if not path.exists():
         X = np.random.default_rng(0).standard_normal((rows, columns), np.float32)
         parquet.write_table(
-            pa.table(list(X.T), names=[f"x{place}" for place in range(columns)]), path, row_group_size=65_536
+            pa.table(list(X.T), names=[f"x{index}" for index in range(columns)]), path, row_group_size=65_536
         )
     return path
 
@@ -48,9 +48,9 @@ def cost(folder: Path, rows: int, columns: int, members: int, batch: int) -> tup
     from addml import ADDML
 
     detector = ADDML.paper(epochs=2, members=members, batch_size=batch, random_state=0)
-    path, began = make_table(folder, rows, columns), time.process_time()
+    path, start = make_table(folder, rows, columns), time.process_time()
     detector.fit(path, scratch=folder, memory=MEMORY)
-    return time.process_time() - began, float(np.mean([entry["seconds"] for entry in detector.history_]))
+    return time.process_time() - start, float(np.mean([entry["seconds"] for entry in detector.history_]))
 
 
 def taking(folder: Path) -> float:
@@ -60,9 +60,9 @@ def taking(folder: Path) -> float:
     take, spent = DiskRows.take, [0.0]
 
     def timed(self: DiskRows, ids: Any) -> Any:
-        began = time.perf_counter()
+        start = time.perf_counter()
         taken = take(self, ids)
-        spent[0] += time.perf_counter() - began
+        spent[0] += time.perf_counter() - start
         return taken
 
     DiskRows.take = timed  # type: ignore[method-assign]
@@ -105,7 +105,7 @@ def agreement() -> str:
     for name in SETS:
         known = load_set(name)
         with tempfile.TemporaryDirectory(prefix="addml-scale-") as folder:
-            table = pa.table(list(known.X.T), names=[f"c{place}" for place in range(known.X.shape[1])])
+            table = pa.table(list(known.X.T), names=[f"c{index}" for index in range(known.X.shape[1])])
             parquet.write_table(table, Path(folder) / "table.parquet", row_group_size=4096)
             for preset, make in {"paper": ADDML.paper, "default": ADDML}.items():
                 found: dict[str, list[float]] = {"2GiB": [], "4MiB": []}
@@ -122,7 +122,7 @@ def agreement() -> str:
 def main() -> None:
     """Measure the parts named on the command line, or all, and write them."""
     parts = {"agreement": agreement, "growth": lambda: f"{machine()} {growth()}"}
-    for name in asked("benchmarks.scale", __doc__, parts, sys.argv[1:]) or parts:
+    for name in parse_parts("benchmarks.scale", __doc__, parts, sys.argv[1:]) or parts:
         write_part(DETAILS if name == "growth" else DOCUMENT, name, parts[name]())
 
 

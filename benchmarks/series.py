@@ -27,7 +27,7 @@ from addml.inputs.series_vectorizer import WindowRows
 from addml.pipeline.evaluation import volumes
 from addml.scoring.scorer import ViewScale
 from addml.scoring.windows import WindowViews
-from benchmarks.documents import DOCS, asked
+from benchmarks.documents import DOCS, parse_parts
 from research.autoencoder import deep_autoencoder
 
 RESULTS = DOCS / "results"
@@ -249,7 +249,7 @@ def _cell(own: dict[str, float], ours: dict[str, float], name: str) -> str:
 
 def main() -> None:
     """Measure what is missing, and write the table."""
-    named = asked("benchmarks.series", __doc__, [*GROUPS, *METHODS], sys.argv[1:])
+    named = parse_parts("benchmarks.series", __doc__, [*GROUPS, *METHODS], sys.argv[1:])
     folder = os.environ.get("ADDML_DATA")
     if folder is None:
         raise SystemExit("set ADDML_DATA to the folder that holds series/")

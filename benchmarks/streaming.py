@@ -14,7 +14,7 @@ import numpy as np
 
 from addml import ADDML, Window
 from benchmarks.channels import SHARE, parts, planted
-from benchmarks.documents import DOCS, asked, write_part
+from benchmarks.documents import DOCS, parse_parts, write_part
 from benchmarks.timing import markdown
 
 STEPS, CHANNELS, WINDOW = 24_000, 38, 10
@@ -120,7 +120,7 @@ PARTS = {"speed": speed, "adapt": adapting}
 
 def main() -> None:
     """Measure the named parts and write them."""
-    for name in asked("benchmarks.streaming", __doc__, PARTS, sys.argv[1:]) or PARTS:
+    for name in parse_parts("benchmarks.streaming", __doc__, PARTS, sys.argv[1:]) or PARTS:
         write_part(DOCS / "series.md", name, PARTS[name]())
 
 

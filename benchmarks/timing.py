@@ -6,19 +6,19 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-QUICK = 0.3  # seconds, of which a few rounds tell little on a machine with other work
+QUICK = 0.3  # seconds: shorter calls need more rounds on a machine with other work
 
 
-def seconds(ways: dict[str, Callable[[], Any]], rounds: int = 3, slow: float = 5.0) -> dict[str, float]:
-    """The least time of each over a few rounds, with five times as many rounds for quick ones."""
+def seconds(calls: dict[str, Callable[[], Any]], rounds: int = 3, slow: float = 5.0) -> dict[str, float]:
+    """The shortest time of each call over a few rounds, with five times as many rounds for quick calls."""
     best: dict[str, float] = {}
-    for turn in range(5 * rounds):
-        for name, way in ways.items():
-            if best.get(name, 0.0) > (slow if turn < rounds else QUICK):
+    for index in range(5 * rounds):
+        for name, call in calls.items():
+            if best.get(name, 0.0) > (slow if index < rounds else QUICK):
                 continue
-            began = time.perf_counter()
-            way()
-            best[name] = min(best.get(name, float("inf")), time.perf_counter() - began)
+            start = time.perf_counter()
+            call()
+            best[name] = min(best.get(name, float("inf")), time.perf_counter() - start)
     return best
 
 

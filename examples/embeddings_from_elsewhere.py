@@ -26,8 +26,8 @@ NORMAL, STRANGE = 7, (5, 6, 8, 9)
 
 def embedded(images: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """The images in the last hidden layer of a network that was trained on other digits."""
-    known = labels < 5
-    network = MLPClassifier((64, 32), max_iter=300, random_state=0).fit(images[known], labels[known])
+    training = labels < 5
+    network = MLPClassifier((64, 32), max_iter=300, random_state=0).fit(images[training], labels[training])
     vectors = images
     for matrix, bias in zip(network.coefs_[:-1], network.intercepts_[:-1], strict=True):
         vectors = np.maximum(vectors @ matrix + bias, 0)
@@ -48,13 +48,13 @@ def main() -> None:
     print(f"{len(rows)} images of a {NORMAL}, {is_strange.sum()} images of other digits")
     for name, table in {"pixels": images[rows], "embeddings": vectors[rows]}.items():
         detector = ADDML(random_state=0, device="cpu").fit(table)
-        found = is_strange[np.argsort(-detector.anomaly_scores_)[:15]].sum()
-        area = roc_auc_score(is_strange, detector.anomaly_scores_)
-        print(f"  {name:10} {table.shape[1]:3} columns: ROC-AUC {area:.3f}, {found:2} among the 15 strangest")
+        n_found = is_strange[np.argsort(-detector.anomaly_scores_)[:15]].sum()
+        auc = roc_auc_score(is_strange, detector.anomaly_scores_)
+        print(f"  {name:10} {table.shape[1]:3} columns: ROC-AUC {auc:.3f}, {n_found:2} among the 15 strangest")
 
     print("The strangest by their embeddings:")
-    for place in np.argsort(-detector.anomaly_scores_)[:5]:
-        print(f"  image {rows[place]:4}: score {detector.anomaly_scores_[place]:6.2f}, a {labels[rows[place]]}")
+    for index in np.argsort(-detector.anomaly_scores_)[:5]:
+        print(f"  image {rows[index]:4}: score {detector.anomaly_scores_[index]:6.2f}, a {labels[rows[index]]}")
 
 
 if __name__ == "__main__":

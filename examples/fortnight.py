@@ -37,9 +37,10 @@ def day(number: int, random: np.random.Generator) -> list[dict[str, Any]]:
 
 
 def _row(number: int, store: str, till: int, hour: int, random: np.random.Generator) -> dict[str, Any]:
-    busy, (expected, each) = 1 + 0.5 * np.exp(-(((hour - 13) / 2) ** 2)), STORES[store]
-    customers, miles = float(random.poisson(expected * busy)), random.gamma(8, 0.6)
-    sales = customers * each * random.normal(1, 0.06)
+    per_hour, sales_per_customer = STORES[store]
+    noon_peak = 1 + 0.5 * np.exp(-(((hour - 13) / 2) ** 2))
+    customers, miles = float(random.poisson(per_hour * noon_peak)), random.gamma(8, 0.6)
+    sales = customers * sales_per_customer * random.normal(1, 0.06)
     payment = str(random.choice(["card", "cash", "phone"], p=[0.6, 0.3, 0.1]))
     if number in (3, 10) and store == "Turin" and till == 4 and hour < 13:
         customers, sales = 3 * customers, 3 * sales

@@ -20,40 +20,40 @@ def measurements() -> tuple[np.ndarray, np.ndarray, list[str]]:
     """All benign rows and the first 20 malignant ones, which of them are malignant, and the names of the columns."""
     bundle = load_breast_cancer()
     benign = bundle.target == 1
-    kept = np.sort(np.concatenate([np.flatnonzero(benign), np.flatnonzero(~benign)[:20]]))
-    return bundle.data[kept], ~benign[kept], list(bundle.feature_names)
+    rows = np.sort(np.concatenate([np.flatnonzero(benign), np.flatnonzero(~benign)[:20]]))
+    return bundle.data[rows], ~benign[rows], list(bundle.feature_names)
 
 
 def main() -> None:
-    """Rank, choose a threshold, see how sure and why, review some rows, and learn from them."""
+    """Rank, choose a threshold, show probabilities and reasons, review some rows, and train with their labels."""
     X, malignant, names = measurements()
     detector = ADDML(random_state=0, device="cpu").fit(X)
 
     print("How many? The same scores under several thresholds:")
-    for asked in ({"method": "auto"}, {"alarm_rate": 0.01}, {"contamination": 0.1}):
-        flagged = detector.set_threshold(**asked).is_anomaly(X)
+    for settings in ({"method": "auto"}, {"alarm_rate": 0.01}, {"contamination": 0.1}):
+        flagged = detector.set_threshold(**settings).is_anomaly(X)
         print(f"  {detector.decision_.words}: {flagged.sum()}, {malignant[flagged].sum()} of them malignant")
     detector.set_threshold(contamination=0.05)
 
-    scores, likely = detector.anomaly_scores_, detector.predict_proba(X)[:, 1]
-    reasons, like = detector.explain(X), detector.nearest_normal(X, k=1)
+    scores, probabilities = detector.anomaly_scores_, detector.predict_proba(X)[:, 1]
+    contributions, neighbours = detector.explain(X), detector.nearest_normal(X, k=1)
     print("\nHow sure, and why?")
     for row in np.argsort(-scores)[:5]:
-        first, second = np.argsort(-reasons[row])[:2]
-        normal = X[like.rows[row, 0], first]
+        first, second = np.argsort(-contributions[row])[:2]
+        normal = X[neighbours.rows[row, 0], first]
         print(
-            f"  row {row:3}: score {scores[row]:.2f}, probability {likely[row]:.2f}; "
+            f"  row {row:3}: score {scores[row]:.2f}, probability {probabilities[row]:.2f}; "
             f"{names[first]} {X[row, first]:.3g} (a similar normal row has {normal:.3g}), {names[second]}"
         )
 
-    looked_at = np.argsort(-scores)[:REVIEWED]
+    reviewed = np.argsort(-scores)[:REVIEWED]
     labels = np.full(len(X), -1)
-    labels[looked_at] = malignant[looked_at]
-    taught = ADDML(random_state=0, device="cpu", contamination="auto").fit(X, labels=labels)
-    rest = np.setdiff1d(np.arange(len(X)), looked_at)
+    labels[reviewed] = malignant[reviewed]
+    retrained = ADDML(random_state=0, device="cpu", contamination="auto").fit(X, labels=labels)
+    rest = np.setdiff1d(np.arange(len(X)), reviewed)
     print(f"\nAfter a review of the first {REVIEWED} rows, malignant rows among the next {REVIEWED}:")
-    for title, one in (("before", detector), ("after", taught)):
-        following = rest[np.argsort(-one.anomaly_scores_[rest])[:REVIEWED]]
+    for title, model in (("before", detector), ("after", retrained)):
+        following = rest[np.argsort(-model.anomaly_scores_[rest])[:REVIEWED]]
         print(f"  {title:6} {malignant[following].sum()} of the remaining {malignant[rest].sum()}")
 
 

@@ -31,9 +31,9 @@ class Digits(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Images (b, 1, 8, 8) -> embeddings (b, 16)."""
-        found = self.first(images).tanh()
-        found = found + self.second(found).tanh()
-        return self.last(found.flatten(1)).tanh()
+        hidden = self.first(images).tanh()
+        hidden = hidden + self.second(hidden).tanh()
+        return self.last(hidden.flatten(1)).tanh()
 
 
 def zeros_and_others() -> tuple[np.ndarray, np.ndarray]:
@@ -46,16 +46,16 @@ def zeros_and_others() -> tuple[np.ndarray, np.ndarray]:
 
 def main() -> None:
     """Fit, compare with the built-in encoders, save and load."""
-    images, strange = zeros_and_others()
-    print(f"{len(images)} images, {strange.sum()} of them other digits")
+    images, is_anomaly = zeros_and_others()
+    print(f"{len(images)} images, {is_anomaly.sum()} of them other digits")
     detectors = {
         "mlp": ADDML(encoder="mlp", random_state=0, device="cpu"),
         "conv": ADDML(random_state=0, device="cpu"),  # encoder="auto" is "conv" for images
         "my own": ADDML(encoder=Digits, learning_rate=1e-4, random_state=0, device="cpu"),  # called once per member
     }
     for name, detector in detectors.items():
-        area = roc_auc_score(strange, detector.fit(images).anomaly_scores_)
-        print(f"  encoder {name:7} {detector.encoder_.weights.size:6,} weights: ROC-AUC {area:.3f}")
+        auc = roc_auc_score(is_anomaly, detector.fit(images).anomaly_scores_)
+        print(f"  encoder {name:7} {detector.encoder_.weights.size:6,} weights: ROC-AUC {auc:.3f}")
 
     detector = detectors["my own"]
     strangest = int(detector.anomaly_scores_.argmax())

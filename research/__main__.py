@@ -29,8 +29,8 @@ from research.progress import task_progress, usage_errors
 from research.rendering import Grid, cell_text
 from research.reproduce import Choice
 
-MOST_NAMED = 8  # missing sets
-ABOUT = ("name", "title", "collection", "group", "rows", "columns", "anomalies", "licence", "address", "sha256")
+MAX_NAMES = 8  # missing sets
+FIELDS = ("name", "title", "collection", "group", "rows", "columns", "anomalies", "licence", "address", "sha256")
 
 
 class RunByDefault(TyperGroup):
@@ -87,7 +87,7 @@ def run_experiments(
     with usage_errors():
         chosen = plans.named(names)
         choice = Choice(
-            sets=tuple(datasets.known(sets or ())),
+            sets=tuple(datasets.parse_names(sets or ())),
             methods=tuple(known_methods(methods or (), METHODS)),
             again=again,
             jobs=jobs,
@@ -96,21 +96,21 @@ def run_experiments(
             command=shlex.join(["python", "-m", "research", *sys.argv[1:]]),
         )
         reproduce.check(chosen, choice)
-        folder = _made(output)
+        folder = _create_folder(output)
     screen, page = Screen(Options(quiet=quiet, json=json)), folder.with_name(folder.name + ".md")
-    with screen.warned():
+    with screen.show_warnings():
         done = [_run_one(plan, folder, choice, screen) for plan in chosen]
         write_whole(page, reproduce.page(folder).encode())
         screen.say(f"page: {page}")
     screen.document({"experiments": done, "page": str(page)})
-    if any(one["failures"] for one in done):
+    if any(result["failures"] for result in done):
         raise typer.Exit(1)
 
 
-def _made(output: str) -> Path:
-    """The folder of results, created if missing; its name is also that of the page."""
-    given = Path(os.path.expanduser(output))
-    folder = given.resolve() if given.name in ("", "..") else given
+def _create_folder(output: str) -> Path:
+    """The folder of results, created if missing; the page is named after it."""
+    path = Path(os.path.expanduser(output))
+    folder = path.resolve() if path.name in ("", "..") else path
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -151,7 +151,7 @@ def _missing(plan: Plan, choice: Choice) -> list[str]:
     """The chosen sets that are not on this machine, reported on standard error; tables list them as missing."""
     missing = [name for name in plan.sets if name in (choice.sets or plan.sets) and not datasets.available(name)]
     if missing:
-        titles = f"{len(missing)} sets" if len(missing) > MOST_NAMED else ", ".join(map(datasets.title, missing))
+        titles = f"{len(missing)} sets" if len(missing) > MAX_NAMES else ", ".join(map(datasets.title, missing))
         print(f"Missing on this machine: {titles}; python -m research data gets them.", file=sys.stderr)
     return missing
 
@@ -188,21 +188,22 @@ def list_sets(quiet: Quiet = False, json: Json = False) -> None:
     """List the data sets of the experiments and their state on this machine."""
     screen, cache = Screen(Options(quiet=quiet, json=json)), str(datasets.cache_folder())
     states = {name: datasets.state(name) for name in datasets.names()}
-    sets = [{about: getattr(one, about) for about in ABOUT} for one in datasets.SETS.values()]
-    screen.document({"sets": [one | {"state": states[one["name"]]} for one in sets], "cache": cache})
-    heads = ("set", "title", "collection", "rows", "columns", "anomalies %", "licence", "state")
-    lines = [_set_line(one, states[one.name]) for one in datasets.SETS.values()]
-    screen.grid(heads, lines, right=("rows", "columns", "anomalies %"))
+    sets = [{field: getattr(entry, field) for field in FIELDS} for entry in datasets.SETS.values()]
+    screen.document({"sets": [entry | {"state": states[entry["name"]]} for entry in sets], "cache": cache})
+    names = ("set", "title", "collection", "rows", "columns", "anomalies %", "licence", "state")
+    lines = [_set_line(entry, states[entry.name]) for entry in datasets.SETS.values()]
+    screen.table(names, lines, right=("rows", "columns", "anomalies %"))
     screen.say()
-    here = sum(one != "missing" for one in states.values())
-    screen.say(f"{here} of {len(sets)} are on this machine; python -m research data NAME gets others. Cache: {cache}")
+    n_local = sum(state != "missing" for state in states.values())
+    screen.say(f"{n_local} of {len(sets)} are on this machine; python -m research data NAME downloads others.")
+    screen.say(f"Cache: {cache}")
 
 
-def _set_line(one: DataSet, state: str) -> list[str]:
-    counts = ["?" if count is None else f"{count:,}" for count in (one.rows, one.columns)]
-    share = "?" if one.anomalies is None else f"{100 * one.anomalies:.2f}"
-    collection = one.collection if one.group is None else f"{one.collection}, {one.group}"
-    return [one.name, one.title, collection, *counts, share, one.licence or "not stated", state]
+def _set_line(entry: DataSet, state: str) -> list[str]:
+    counts = ["?" if count is None else f"{count:,}" for count in (entry.rows, entry.columns)]
+    share = "?" if entry.anomalies is None else f"{100 * entry.anomalies:.2f}"
+    collection = entry.collection if entry.group is None else f"{entry.collection}, {entry.group}"
+    return [entry.name, entry.title, collection, *counts, share, entry.licence or "not stated", state]
 
 
 @app.command("data")
@@ -225,12 +226,12 @@ def download_sets(
     if names and every:
         raise typer.BadParameter("give names or --all, not both.")
     with usage_errors():
-        wanted = [datasets.named(name).name for name in names or datasets.names("paper")]
+        selected = [datasets.named(name).name for name in names or datasets.names("paper")]
     if every:
-        wanted = [name for name, one in datasets.SETS.items() if one.address is not None]
+        selected = [name for name, entry in datasets.SETS.items() if entry.address is not None]
     screen = Screen(Options(quiet=quiet, json=json))
-    datasets.pull(wanted, mirror=mirror, report=screen.say)
-    screen.document({"sets": {name: datasets.state(name) for name in wanted}})
+    datasets.pull(selected, mirror=mirror, report=screen.say)
+    screen.document({"sets": {name: datasets.state(name) for name in selected}})
 
 
 def main() -> None:

@@ -79,14 +79,15 @@ class DataSet:
 
 
 def _read_table() -> dict[str, DataSet]:
-    document, found = tomllib.loads(TABLE.read_text("utf-8")), {}
+    document = tomllib.loads(TABLE.read_text("utf-8"))
+    datasets = {}
     for collection in document["collections"]:
         for entry in collection["sets"]:
             source, file = document["sources"][entry.pop("source")], entry.pop("file")
             address = f"{source['address']}/{file}" if "address" in source else None
-            about = {"collection": collection["name"], "group": collection.get("group"), "address": address}
-            found[entry["name"]] = DataSet(path=Path(source["folder"]) / file, **about, **entry)
-    return found
+            shared = {"collection": collection["name"], "group": collection.get("group"), "address": address}
+            datasets[entry["name"]] = DataSet(path=Path(source["folder"]) / file, **shared, **entry)
+    return datasets
 
 
 SETS = _read_table()
@@ -104,15 +105,19 @@ def named(name: str) -> DataSet:
 
 def names(collection: str | None = None, group: str | None = None) -> list[str]:
     """All data sets, or those of a collection or group: the paper's in the order of its Table II."""
-    return [one.name for one in SETS.values() if collection in (None, one.collection) and group in (None, one.group)]
+    return [
+        dataset.name
+        for dataset in SETS.values()
+        if collection in (None, dataset.collection) and group in (None, dataset.group)
+    ]
 
 
-def known(given: Sequence[str]) -> list[str]:
+def parse_names(texts: Sequence[str]) -> list[str]:
     """The sets of comma-separated names, in upper or lower case; an unknown name is an error."""
-    found = [part.strip().lower() for text in given for part in text.split(",") if part.strip()]
-    if given and not found:
-        raise AddmlError(f"--sets names none. {LIST}")
-    return list(dict.fromkeys(named(name).name for name in found))
+    names = [part.strip().lower() for text in texts for part in text.split(",") if part.strip()]
+    if texts and not names:
+        raise AddmlError(f"--sets is empty. {LIST}")
+    return list(dict.fromkeys(named(name).name for name in names))
 
 
 def title(name: str) -> str:
@@ -124,9 +129,9 @@ def title(name: str) -> str:
 
 
 def cache_folder() -> Path:
-    """The folder that ADDML_CACHE names, or addml in the system's folder for caches."""
-    if given := os.environ.get("ADDML_CACHE"):
-        return Path(os.path.expanduser(given))
+    """The folder ADDML_CACHE, by default the folder addml in the system's folder for caches."""
+    if folder := os.environ.get("ADDML_CACHE"):
+        return Path(os.path.expanduser(folder))
     if sys.platform == "win32":
         base = os.environ.get("LOCALAPPDATA") or "~/AppData/Local"
     elif sys.platform == "darwin":
@@ -136,22 +141,22 @@ def cache_folder() -> Path:
     return Path(os.path.expanduser(base)) / "addml"
 
 
-def _local_file(one: DataSet) -> Path | None:
+def _local_file(dataset: DataSet) -> Path | None:
     folder = os.environ.get("ADDML_DATA")
-    path = Path(os.path.expanduser(folder)) / one.path if folder else None
+    path = Path(os.path.expanduser(folder)) / dataset.path if folder else None
     return path if path is not None and path.is_file() else None
 
 
-def _cached_file(one: DataSet) -> Path:
-    return cache_folder() / "downloads" / one.path.name
+def _cached_file(dataset: DataSet) -> Path:
+    return cache_folder() / "downloads" / dataset.path.name
 
 
 def state(name: str) -> State:
     """Whether the data set is local (its file lies under ADDML_DATA), cached (downloaded), or missing."""
-    one = named(name)
-    if _local_file(one) is not None:
+    dataset = named(name)
+    if _local_file(dataset) is not None:
         return "local"
-    return "cached" if _cached_file(one).is_file() else "missing"
+    return "cached" if _cached_file(dataset).is_file() else "missing"
 
 
 def available(name: str) -> bool:
@@ -161,54 +166,57 @@ def available(name: str) -> bool:
 
 def load(name: str) -> LabelledArray:
     """The data set, verified: from ADDML_DATA if its file is there, else from the cache."""
-    one = named(name)
-    path = _local_file(one) or _cached_file(one)
+    dataset = named(name)
+    path = _local_file(dataset) or _cached_file(dataset)
     if not path.is_file():
-        local = f"ADDML_DATA names a folder that holds {one.path.as_posix()}"
-        get = f"{local}." if one.address is None else f"python -m research data {name} downloads it, or {local}."
-        raise DataSetError(f"{name}: {one.title} is not on this machine. {get}")
-    return read(one, path)
+        remedy = f"set ADDML_DATA to a folder that holds {dataset.path.as_posix()}"
+        if dataset.address is not None:
+            remedy = f"run python -m research data {name} or {remedy}"
+        raise DataSetError(f"{name}: {dataset.title} is not on this machine; {remedy}.")
+    return read(dataset, path)
 
 
 def size(name: str) -> tuple[int, int]:
     """Rows and columns, without reading the set if they are known."""
-    one = SETS[name]
-    return (one.rows, one.columns) if one.rows and one.columns else load(name).shape
+    dataset = SETS[name]
+    return (dataset.rows, dataset.columns) if dataset.rows and dataset.columns else load(name).shape
 
 
 # Reading -----------------------------------------------------------------------------------------------------
 
 
-def read(one: DataSet, path: Path) -> LabelledArray:
+def read(dataset: DataSet, path: Path) -> LabelledArray:
     """The data set of a file, after checking its hash, shape and share of anomalies where they are known."""
-    _check_hash(one, path)
+    _check_hash(dataset, path)
     try:
         X, y = READERS[path.suffix](path)
         X, y = np.ascontiguousarray(X, np.float64), np.asarray(y).ravel()
         is_binary = bool(np.isin(y, (0, 1)).all())
     except Exception as error:  # a damaged file may raise anything
-        raise DataSetError(f"{one.name}: {path} is damaged ({error}). Get it again.") from error
+        raise DataSetError(f"{dataset.name}: {path} is damaged ({error}). Get it again.") from error
     if X.ndim != 2 or len(y) != len(X) or not is_binary:
-        raise DataSetError(f"{one.name}: {path} does not hold a table and a label, 0 or 1, for each of its rows.")
-    for what, expected, found in zip(("rows", "columns"), (one.rows, one.columns), X.shape, strict=True):
-        if expected is not None and found != expected:
-            raise DataSetError(f"{one.name}: {path} has {found:,} {what}, not {expected:,}. Get it again.")
+        raise DataSetError(f"{dataset.name}: {path} does not hold a table and a label, 0 or 1, for each of its rows.")
+    for axis, expected, count in zip(("rows", "columns"), (dataset.rows, dataset.columns), X.shape, strict=True):
+        if expected is not None and count != expected:
+            raise DataSetError(f"{dataset.name}: {path} has {count:,} {axis}, not {expected:,}. Get it again.")
     share = float(y.mean()) if len(y) else 0.0
-    if one.anomalies is not None and abs(share - one.anomalies) > SHARE_PRECISION:
-        expected_share = f"{100 * one.anomalies:.2f}%"
-        raise DataSetError(f"{one.name}: {path} has {100 * share:.2f}% anomalies, not {expected_share}. Get it again.")
-    return LabelledArray(one.name, X, y.astype(np.int8))
+    if dataset.anomalies is not None and abs(share - dataset.anomalies) > SHARE_PRECISION:
+        expected_share = f"{100 * dataset.anomalies:.2f}%"
+        raise DataSetError(
+            f"{dataset.name}: {path} has {100 * share:.2f}% anomalies, not {expected_share}. Get it again."
+        )
+    return LabelledArray(dataset.name, X, y.astype(np.int8))
 
 
-def _check_hash(one: DataSet, path: Path) -> None:
+def _check_hash(dataset: DataSet, path: Path) -> None:
     try:
         with path.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise DataSetError(f"{one.name}: {path} cannot be read: {error.strerror}.") from error
-    if one.sha256 is not None and found != one.sha256:
+        raise DataSetError(f"{dataset.name}: {path} cannot be read: {error.strerror}.") from error
+    if dataset.sha256 is not None and found != dataset.sha256:
         raise DataSetError(
-            f"{one.name}: {path} is not the known file: its SHA-256 is {found}, not {one.sha256}. Get it again."
+            f"{dataset.name}: {path} is not the known file: its SHA-256 is {found}, not {dataset.sha256}. Get it again."
         )
 
 
@@ -242,9 +250,9 @@ READERS = {".mat": _read_mat, ".npz": _read_npz, ".gz": _read_text}
 def pull(names: Iterable[str], mirror: str | None = None, report: Callable[[str], None] = logger.info) -> None:
     """Download and verify missing data sets; failures are raised after all others are done."""
     failed = []
-    for one in [named(name) for name in names]:
+    for dataset in [named(name) for name in names]:
         try:
-            report(f"{one.name}: {_pull(one, mirror)}")
+            report(f"{dataset.name}: {_pull(dataset, mirror)}")
         except NetworkError:
             raise  # the next one would fail too
         except DataSetError as error:
@@ -255,21 +263,21 @@ def pull(names: Iterable[str], mirror: str | None = None, report: Callable[[str]
         raise DataSetError(f"{len(failed)} data sets failed.\n" + "\n".join(map(str, failed)))
 
 
-def _pull(one: DataSet, mirror: str | None) -> str:
-    local = _local_file(one)
+def _pull(dataset: DataSet, mirror: str | None) -> str:
+    local = _local_file(dataset)
     if local is not None:
-        read(one, local)
+        read(dataset, local)
         return f"local, {local}"
-    file = _cached_file(one)
+    file = _cached_file(dataset)
     try:
-        read(one, file)
+        read(dataset, file)
     except DataSetError:
         file.unlink(missing_ok=True)
     else:
         return "already there"
-    _download(one, mirror, file)
+    _download(dataset, mirror, file)
     try:
-        data = read(one, file)
+        data = read(dataset, file)
     except DataSetError:
         file.unlink()
         raise
@@ -277,39 +285,40 @@ def _pull(one: DataSet, mirror: str | None) -> str:
     return f"{rows:,} rows, {columns:,} columns, {100 * data.y.mean():.2f}% anomalies"
 
 
-def _download(one: DataSet, mirror: str | None, file: Path) -> None:
+def _download(dataset: DataSet, mirror: str | None, file: Path) -> None:
     """Fetch the original file through pooch, which checks its hash and leaves no broken file behind."""
     try:
         import pooch
         from requests import ConnectionError, RequestException, Timeout
     except ImportError as error:
         raise ImportError("downloads need pooch: pip install 'addml[data]'") from error
-    address = address_of(one, mirror)
+    address = address_of(dataset, mirror)
     pooch.get_logger().setLevel(logging.WARNING)
     try:
-        pooch.retrieve(address, one.sha256, file.name, file.parent, downloader=pooch.HTTPDownloader())
+        pooch.retrieve(address, dataset.sha256, file.name, file.parent, downloader=pooch.HTTPDownloader())
     except (ConnectionError, Timeout) as error:
         raise NetworkError(
-            f"{one.name}: {address}: cannot be reached ({error}). Check the network and the proxy (HTTPS_PROXY), name "
-            f"a mirror (--mirror or ADDML_MIRROR), or let ADDML_DATA name a folder that holds {one.path.as_posix()}."
+            f"{dataset.name}: {address}: cannot be reached ({error}). Check the network and the proxy (HTTPS_PROXY), "
+            "name a mirror (--mirror or ADDML_MIRROR), or set ADDML_DATA to a folder that holds "
+            f"{dataset.path.as_posix()}."
         ) from error
     except RequestException as error:
-        raise DataSetError(f"{one.name}: {address}: {error}. Pull again, or from another mirror.") from error
+        raise DataSetError(f"{dataset.name}: {address}: {error}. Pull again, or from another mirror.") from error
     except ValueError as error:  # pooch's, which names both hashes
-        raise DataSetError(f"{one.name}: {address}: {error} Pull again, or from another mirror.") from error
+        raise DataSetError(f"{dataset.name}: {address}: {error} Pull again, or from another mirror.") from error
     except OSError as error:
         raise DataSetError(
-            f"{one.name}: {file.parent} cannot be written: {error.strerror or error}. Free some space there, or name "
-            "another folder with ADDML_CACHE."
+            f"{dataset.name}: {file.parent} cannot be written: {error.strerror or error}. Free some space there, or "
+            "set ADDML_CACHE to another folder."
         ) from error
 
 
-def address_of(one: DataSet, mirror: str | None = None) -> str:
+def address_of(dataset: DataSet, mirror: str | None = None) -> str:
     """The address of the original file: its source, or the same path on a mirror (or ADDML_MIRROR)."""
-    if one.address is None:
+    if dataset.address is None:
         raise DataSetError(
-            f"{one.name}: cannot be downloaded, {one.title} has no address. ADDML_DATA names a folder that holds "
-            f"{one.path.as_posix()}."
+            f"{dataset.name}: cannot be downloaded, {dataset.title} has no address. Set ADDML_DATA to a folder "
+            f"that holds {dataset.path.as_posix()}."
         )
     base = mirror or os.environ.get("ADDML_MIRROR")
-    return base.rstrip("/") + urlsplit(one.address).path if base else one.address
+    return base.rstrip("/") + urlsplit(dataset.address).path if base else dataset.address

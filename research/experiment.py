@@ -22,12 +22,12 @@ Data = Any  # a LabelledArray, or what else has name, y, rows() and standardised
 Fitted = tuple[Any, float]  # a detector with anomaly_scores_ and anomaly_score(X), and the seconds of its fit
 
 METHODS: Mapping[str, Method] = {**AUTOENCODERS, **RIVALS, **CLASSIC_RIVALS}  # HBOS and PCA are ours, not PyOD's
-DRAWN = "drawn-"
-REPEATS = 5  # the fastest counts, being the least disturbed by other processes
+DRAWN = "drawn-"  # prefix of the names of generated tables
+REPEATS = 5  # the fastest counts, as other processes disturb it least
 SCORED = 2000  # rows, for any number of training rows
-SHARE = 0.05  # of anomalies in a drawn table
+SHARE = 0.05  # of anomalies in a generated table
 BY_ROWS, BY_COLUMNS, SAVED = "rows", "columns", "saved"
-# What the paper says saves time, one by one, without early stopping: 50 epochs each.
+# The components that save time according to the paper, one by one, without early stopping: 50 epochs each.
 SAVINGS: Mapping[str, Mapping[str, Any]] = {
     "neither": {"normal_ratio": 1.0, "loss__hard_ratio": 1.0, "patience": 50},
     "distillation": {"loss__hard_ratio": 1.0, "patience": 50},
@@ -60,11 +60,11 @@ class Fit:
 
 def fits(y: np.ndarray) -> list[Fit]:
     """The eighteen fits of a set with labels y (1 anomaly, 0 normal)."""
-    found = []
+    all_fits = []
     for seed in SEEDS:
         for fold, (train, test) in enumerate(rivals.folds(y, seed)):
-            found += [Fit(seed, fold, False, train, test), Fit(seed, fold, True, train[y[train] == 0], test)]
-    return found
+            all_fits += [Fit(seed, fold, False, train, test), Fit(seed, fold, True, train[y[train] == 0], test)]
+    return all_fits
 
 
 @dataclass(frozen=True)
@@ -94,26 +94,26 @@ def fit_each(method: str, data: Data, planned: Sequence[Fit], detectors: Iterabl
     """The detectors, each fitted when it is requested."""
     for fit, detector in zip(planned, detectors, strict=True):
         rows = rows_for(method, data, fit, fit.train)
-        began = time.perf_counter()
+        start = time.perf_counter()
         detector.fit(rows)
-        yield detector, time.perf_counter() - began
+        yield detector, time.perf_counter() - start
 
 
 def results(method: str, data: Data, planned: Sequence[Fit], fitted: Iterable[Fitted]) -> list[Row]:
     """One row of results for each fit and setting."""
-    found = []
+    measured = []
     for fit, (detector, fit_seconds) in zip(planned, fitted, strict=True):
         rows = rows_for(method, data, fit, fit.test)
         for setting in fit.settings:
-            began = time.perf_counter()
+            start = time.perf_counter()
             if setting == SEEN:  # the training rows, which were scored by the fit itself
                 tested, scores, seconds = fit.train, detector.anomaly_scores_, None
             else:
                 tested, scores = fit.test, detector.anomaly_score(rows)
-                seconds = time.perf_counter() - began
-            own = {"seed": fit.seed, "fold": fit.fold, "setting": setting, **rivals.measure(data.y[tested], scores)}
-            found.append({**own, "fit_seconds": fit_seconds, "score_seconds": seconds})
-    return found
+                seconds = time.perf_counter() - start
+            run = {"seed": fit.seed, "fold": fit.fold, "setting": setting, **rivals.measure(data.y[tested], scores)}
+            measured.append({**run, "fit_seconds": fit_seconds, "score_seconds": seconds})
+    return measured
 
 
 def run_case(case: Case, data: Data, machine: Machine) -> list[Row]:
@@ -139,23 +139,22 @@ def fit_together(data: Data, planned: Sequence[Fit], detectors: Sequence[Any]) -
     from research import together
 
     tables = [data.rows(fit.train) for fit in planned]
-    began = time.perf_counter()
+    start = time.perf_counter()
     fitted = together.fit_together(detectors, tables)
-    seconds = (time.perf_counter() - began) / len(planned)
+    seconds = (time.perf_counter() - start) / len(planned)
     return ((detector, seconds) for detector in fitted)
 
 
 # Running time ------------------------------------------------------------------------------------------------
 
 
-def timed_cases(methods: Sequence[str], own_sets: Sequence[str], runtime: Mapping[str, Any]) -> list[tuple[str, Case]]:
+def timed_cases(methods: Sequence[str], sets: Sequence[str], runtime: Mapping[str, Any]) -> list[tuple[str, Case]]:
     """Every table with the case to time on it."""
-    usual_rows, usual_columns = runtime["usual_rows"], runtime["usual_columns"]
-    by_rows = [(drawn_name(rows, usual_columns), BY_ROWS) for rows in runtime["rows"]]
-    by_columns = [(drawn_name(usual_rows, columns), BY_COLUMNS) for columns in runtime["columns"]]
-    timed = [(name, Case(method, what)) for name, what in by_rows + by_columns for method in methods]
-    saved = [Case(PAPER, f"{SAVED}: {what}", settings) for what, settings in SAVINGS.items()]
-    return timed + [(name, case) for name in own_sets for case in saved]
+    by_rows = [(drawn_name(rows, runtime["usual_columns"]), BY_ROWS) for rows in runtime["rows"]]
+    by_columns = [(drawn_name(runtime["usual_rows"], columns), BY_COLUMNS) for columns in runtime["columns"]]
+    by_size = [(name, Case(method, dimension)) for name, dimension in by_rows + by_columns for method in methods]
+    saved = [Case(PAPER, f"{SAVED}: {saving}", settings) for saving, settings in SAVINGS.items()]
+    return by_size + [(name, case) for name in sets for case in saved]
 
 
 def drawn_name(rows: int, columns: int) -> str:
@@ -165,8 +164,8 @@ def drawn_name(rows: int, columns: int) -> str:
 
 def timed_size(name: str) -> tuple[int, int]:
     """Rows and columns of a generated table, or of a set."""
-    found = re.fullmatch(rf"{DRAWN}(\d+)x(\d+)", name)
-    return datasets.size(name) if found is None else (int(found[1]), int(found[2]))
+    match = re.fullmatch(rf"{DRAWN}(\d+)x(\d+)", name)
+    return datasets.size(name) if match is None else (int(match[1]), int(match[2]))
 
 
 def timed_data(name: str) -> LabelledArray:
@@ -194,19 +193,19 @@ def time_case(case: Case, data: LabelledArray, machine: Machine) -> list[Row]:
 
     test = np.arange(len(data.y) - min(SCORED, len(data.y) // 3), len(data.y))
     train = np.arange(test[0])
-    learned, asked = data.standardised(train, train, test)
-    alone = Machine(machine.device, 1)
+    Z_train, Z_test = data.standardised(train, train, test)
+    one_thread = Machine(machine.device, 1)
     with threadpool_limits(1):
-        return [_repeat(case, learned, asked, data.y[test], alone, repeat) for repeat in range(REPEATS)]
+        return [_repeat(case, Z_train, Z_test, data.y[test], one_thread, repeat) for repeat in range(REPEATS)]
 
 
-def _repeat(case: Case, learned: np.ndarray, asked: np.ndarray, y: np.ndarray, machine: Machine, repeat: int) -> Row:
+def _repeat(case: Case, Z_train: np.ndarray, Z_test: np.ndarray, y: np.ndarray, machine: Machine, repeat: int) -> Row:
     detector = new_detector(case, machine, one_class=False, seed=repeat)
-    began = time.perf_counter()
-    detector.fit(learned)
+    start = time.perf_counter()
+    detector.fit(Z_train)
     fitted = time.perf_counter()
-    scores = detector.anomaly_score(asked)
-    ended = time.perf_counter()
+    scores = detector.anomaly_score(Z_test)
+    end = time.perf_counter()
     measures = rivals.measure(y, scores) if 0 < y.sum() < len(y) else {"auc": None, "ap": None}
-    taken = {"fit_seconds": fitted - began, "score_seconds": ended - fitted, "together": 1}
-    return {"seed": repeat, "fold": 0, "setting": "time", **measures, **taken}
+    seconds = {"fit_seconds": fitted - start, "score_seconds": end - fitted, "together": 1}
+    return {"seed": repeat, "fold": 0, "setting": "time", **measures, **seconds}

@@ -69,17 +69,17 @@ def sweep(plan: Plan, rows: Sequence[Row]) -> Figure:
     figure, axes = _new(5.2, 3.2)
     runs, setting = percents(rows), plan.more["sweep"]["setting"]
     for name, colour in zip(SETTINGS, (NORMAL, "#3f7d58", ANOMALY), strict=True):
-        found = [(case.settings[setting], runs.get((plan.sets[0], name, case.variant))) for case in plan.cases]
-        if places := [(value, own) for value, own in found if own is not None]:
-            _band(axes[0, 0], places, name, colour)
+        by_value = {case.settings[setting]: runs.get((plan.sets[0], name, case.variant)) for case in plan.cases}
+        if points := [(value, aucs) for value, aucs in by_value.items() if aucs is not None]:
+            _band(axes[0, 0], points, name, colour)
     axes[0, 0].set(xlabel=plan.more["sweep"]["label"], ylabel="ROC-AUC, %", xlim=(0, 1.02))
     axes[0, 0].legend(loc="lower right")
     return figure
 
 
-def _band(axes: Axes, places: Iterable[tuple[float, np.ndarray]], label: str, colour: str) -> None:
-    x, runs = zip(*places, strict=True)
-    mean, spread = np.array([one.mean() for one in runs]), np.array([one.std(ddof=1) for one in runs])
+def _band(axes: Axes, points: Iterable[tuple[float, np.ndarray]], label: str, colour: str) -> None:
+    x, runs = zip(*points, strict=True)
+    mean, spread = np.array([aucs.mean() for aucs in runs]), np.array([aucs.std(ddof=1) for aucs in runs])
     axes.fill_between(x, mean - spread, mean + spread, color=colour, alpha=0.15, linewidth=0)
     axes.plot(x, mean, color=colour, label=label, marker="o", markersize=3)
 
@@ -90,8 +90,8 @@ def _band(axes: Axes, places: Iterable[tuple[float, np.ndarray]], label: str, co
 def critical_differences(rankings: Mapping[str, Ranking]) -> Figure:
     """Mean ranks on a line per setting, best on the left; a bar joins methods that do not differ significantly."""
     figure, axes = _new(7.0, 2.3 * len(rankings), len(rankings))
-    for one, (setting, ranking) in zip(axes[:, 0], rankings.items(), strict=True):
-        _ranks(one, setting, ranking)
+    for row_axes, (setting, ranking) in zip(axes[:, 0], rankings.items(), strict=True):
+        _ranks(row_axes, setting, ranking)
     return figure
 
 
@@ -104,9 +104,9 @@ def _ranks(axes: Axes, setting: str, ranking: Ranking) -> None:
     for tick in range(1, k + 1):
         axes.plot([tick, tick], [0, 0.15], color=INK, linewidth=1)
         axes.text(tick, 0.25, str(tick), ha="center", va="bottom", fontsize=8)
-    for place, index in enumerate(order):
-        rank, left = ranking.mean_ranks[index], place < half
-        level = depth - 0.5 * (place if left else k - 1 - place)
+    for position, index in enumerate(order):
+        rank, left = ranking.mean_ranks[index], position < half
+        level = depth - 0.5 * (position if left else k - 1 - position)
         end = 0.8 if left else k + 0.2
         axes.plot([rank, rank, end], [0, level, level], color=INK, linewidth=0.8)
         name = f"{method_title(ranking.methods[index])} ({rank:.2f})"
@@ -128,27 +128,27 @@ def runtime(plan: Plan, rows: Sequence[Row]) -> Figure:
     """Seconds to fit and to score against rows and columns, on logarithmic axes."""
     figure, axes = _new(8.4, 6.0, 2, 2, sharex="col")
     methods = [case.method for case in plan.cases]
-    for column, what in enumerate((experiment.BY_ROWS, experiment.BY_COLUMNS)):
+    for column, dimension in enumerate((experiment.BY_ROWS, experiment.BY_COLUMNS)):
         for line, seconds in enumerate(("fit_seconds", "score_seconds")):
             for method, colour in zip(methods, COLOURS, strict=False):
-                _times(axes[line, column], rows, method, what, seconds, colour)
+                _times(axes[line, column], rows, method, dimension, seconds, colour)
             axes[line, column].set(xscale="log", yscale="log")
-        axes[1, column].set_xlabel({"rows": "training rows", "columns": "columns"}[what])
+        axes[1, column].set_xlabel({"rows": "training rows", "columns": "columns"}[dimension])
     axes[0, 0].set_ylabel("seconds to fit")
     axes[1, 0].set_ylabel(f"seconds to score {experiment.SCORED:,} rows")
     figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside right center")
     return figure
 
 
-def _times(axes: Axes, rows: Sequence[Row], method: str, what: str, seconds: str, colour: str) -> None:
-    found: dict[int, list[float]] = {}
+def _times(axes: Axes, rows: Sequence[Row], method: str, dimension: str, seconds: str, colour: str) -> None:
+    times: dict[int, list[float]] = {}
     for row in rows:
-        if row["method"] == method and row["variant"] == what:
-            found.setdefault(row[what], []).append(row[seconds])
-    x = sorted(found)
-    wide = 2.2 if method.startswith("ADDML") else 1.1
-    fastest = [min(found[one]) for one in x]
-    axes.plot(x, fastest, color=colour, label=method, linewidth=wide, marker="o", markersize=3)
+        if row["method"] == method and row["variant"] == dimension:
+            times.setdefault(row[dimension], []).append(row[seconds])
+    sizes = sorted(times)
+    width = 2.2 if method.startswith("ADDML") else 1.1
+    fastest = [min(times[size]) for size in sizes]
+    axes.plot(sizes, fastest, color=colour, label=method, linewidth=width, marker="o", markersize=3)
 
 
 # The metric space -------------------------------------------------------------------------------------------
@@ -170,30 +170,29 @@ def metric_space(data: LabelledArray, device: str = "cpu") -> Space:
 
     untrained = ADDML.paper(epochs=1, learning_rate=NEXT_TO_NOTHING, random_state=SEED, device=device).fit(data.X)
     trained = ADDML.paper(random_state=SEED, device=device).fit(data.X)
-    before, after = (projected(one.embed(data.X), one.center_[0]) for one in (untrained, trained))
-    aucs = [measure(data.y, one.anomaly_scores_)["auc"] for one in (untrained, trained)]
+    before, after = (projected(detector.embed(data.X), detector.center_[0]) for detector in (untrained, trained))
+    aucs = [measure(data.y, detector.anomaly_scores_)["auc"] for detector in (untrained, trained)]
     return Space(before, after, data.y, (aucs[0], aucs[1]))
 
 
 def projected(embeddings: np.ndarray, center: np.ndarray) -> np.ndarray:
     """Embeddings (n, w) on their two leading principal directions around the centre, with reproducible signs."""
-    moved = embeddings.astype(float) - center
-    directions = np.linalg.svd(moved, full_matrices=False)[2][:2]
+    centred = embeddings.astype(float) - center
+    directions = np.linalg.svd(centred, full_matrices=False)[2][:2]
     signs = np.sign(directions[np.arange(len(directions)), np.abs(directions).argmax(axis=1)])
-    return np.asarray(moved @ (directions * signs[:, None]).T)
+    return np.asarray(centred @ (directions * signs[:, None]).T)
 
 
-def space(found: Space) -> Figure:
+def space(embedded: Space) -> Figure:
     """Both pictures of the metric space, each with its own scale, stated in the title."""
     figure, axes = _new(8.0, 3.8, 1, 2)
-    pictures = {"before training": found.before, "after training": found.after}
-    for one, (stage, points), auc in zip(axes[0], pictures.items(), found.auc, strict=True):
+    stages = {"before training": embedded.before, "after training": embedded.after}
+    for panel, (stage, points), auc in zip(axes[0], stages.items(), embedded.auc, strict=True):
         for label, name, colour, size in ((0, "normal", NORMAL, 5), (1, "anomaly", ANOMALY, 14)):
-            chosen = points[found.y == label]
-            one.scatter(*chosen.T, s=size, color=colour, label=name, linewidths=0, alpha=0.8)
-        one.plot(0, 0, "+", color=INK, markersize=10, label="centre")
+            panel.scatter(*points[embedded.y == label].T, s=size, color=colour, label=name, linewidths=0, alpha=0.8)
+        panel.plot(0, 0, "+", color=INK, markersize=10, label="centre")
         spread = float((points**2).sum(axis=1).mean() ** 0.5)
-        one.set_title(f"{stage}: ROC-AUC {100 * auc:.1f}%, spread {spread:.2g}", fontsize=9)
-        one.set_aspect("equal", adjustable="datalim")
+        panel.set_title(f"{stage}: ROC-AUC {100 * auc:.1f}%, spread {spread:.2g}", fontsize=9)
+        panel.set_aspect("equal", adjustable="datalim")
     axes[0, 0].legend(loc="best", fontsize=8)
     return figure

@@ -37,7 +37,7 @@ NAMES = (
 )
 ALL = "all"
 TITLES = {"IsolationForest": "IF", "OCSVM": "OC-SVM", "DeepAutoencoder": "DAE"}  # in the paper's Table II
-OF_THE_RUN = ("random_state", "device", "n_jobs", "verbose", "contamination")  # not settings of the method
+RUN_SETTINGS = ("random_state", "device", "n_jobs", "verbose", "contamination")  # not settings of the method
 BY_SQUARE = {"OCSVM": 12, "KNN": 400, "LOF": 400}  # kernels and neighbours grow with the square of the rows
 
 
@@ -88,13 +88,13 @@ class Task:
     def run(self, machine: Machine) -> list[Row]:
         """Run it and return its results."""
         if self.timed:
-            found = experiment.time_case(self.case, experiment.timed_data(self.set), machine)
+            results = experiment.time_case(self.case, experiment.timed_data(self.set), machine)
         else:
-            found = experiment.run_case(self.case, experiment.load(self.set), machine)
+            results = experiment.run_case(self.case, experiment.load(self.set), machine)
         rows, columns = self.size()
         when = datetime.now(UTC).isoformat(timespec="seconds")
-        same = {**self.row(), "rows": rows, "columns": columns, "device": machine.device, "when": when}
-        return [{**same, **row} for row in found]
+        shared = {**self.row(), "rows": rows, "columns": columns, "device": machine.device, "when": when}
+        return [{**shared, **result} for result in results]
 
 
 @dataclass(frozen=True)
@@ -129,9 +129,9 @@ class Plan:
         return [Task(self.name, name, case) for name in self.sets for case in self.cases]
 
 
-def named(given: Sequence[str]) -> list[Plan]:
-    """The experiments of these names; `all` stands for every one."""
-    names = [name for text in given for name in (NAMES if text == ALL else (text,))]
+def named(texts: Sequence[str]) -> list[Plan]:
+    """The experiments of these names; `all` stands for all of them."""
+    names = [name for text in texts for name in (NAMES if text == ALL else (text,))]
     for name in names:
         if name not in NAMES:
             listed = ", ".join((*NAMES, ALL))
@@ -160,10 +160,10 @@ def load(name: str) -> Plan:
 
 
 def _in_paper(document: dict[str, Any]) -> dict[str, str]:
-    """The names in the paper's Table II of the cases that it has figures for."""
+    """By case, its name in the paper's Table II, for the cases that the paper has figures for."""
     if "methods" in document:
         return {method: method for method in document["methods"] if method in paper()["table2"]["methods"]}
-    return {one["variant"]: one["paper"] for one in document.get("cases", ()) if "paper" in one}
+    return {case["variant"]: case["paper"] for case in document.get("cases", ()) if "paper" in case}
 
 
 def _cases(document: dict[str, Any]) -> list[Case]:
@@ -174,7 +174,7 @@ def _cases(document: dict[str, Any]) -> list[Case]:
         name = setting.rpartition("__")[2]
         return [Case(method, f"{name}={value:.2f}", {setting: value}) for value in values]
     if "cases" in document:
-        return [Case(one["method"], one["variant"], one.get("settings", {})) for one in document.pop("cases")]
+        return [Case(case["method"], case["variant"], case.get("settings", {})) for case in document.pop("cases")]
     return [Case(method) for method in document.pop("methods", [])]
 
 
@@ -193,8 +193,10 @@ def effective_settings(case: Case) -> dict[str, Any]:
     """Every setting of a method, and those that one-class data changes."""
     if case.method not in OWN:
         arguments = signature(METHODS[case.method].learn).parameters.values()
-        own = {one.name: one.default for one in arguments if one.kind is Parameter.KEYWORD_ONLY}
-        return {**own, **case.settings}
+        defaults = {
+            argument.name: argument.default for argument in arguments if argument.kind is Parameter.KEYWORD_ONLY
+        }
+        return {**defaults, **case.settings}
     polluted, clean = (_detector_settings(case, one_class) for one_class in (False, True))
     changed = {key: value for key, value in clean.items() if value != polluted[key]}
     return {**polluted, "one_class": changed} if changed else polluted
@@ -205,7 +207,7 @@ def _detector_settings(case: Case, one_class: bool) -> dict[str, Any]:
     values = detector.get_params(deep=False)
     if isinstance(detector, ADDML):
         values = _table_settings(Config.resolve(values))
-    return {key: value for key, value in values.items() if key not in OF_THE_RUN}
+    return {key: value for key, value in values.items() if key not in RUN_SETTINGS}
 
 
 def _table_settings(config: Config) -> dict[str, Any]:
@@ -213,5 +215,5 @@ def _table_settings(config: Config) -> dict[str, Any]:
     encoder, scaling = config.encoder_for(TABLE), "robust" if config.robust else "standard"
     if isinstance(encoder, MLP) and encoder.hidden is None:
         encoder = replace(encoder, hidden=HIDDEN)
-    own: dict[str, Any] = {"encoder": encoder, "scorer": config.scorer_for(None), "scaling": scaling}
-    return replace(config, **own, learning_rate=config.rate(TABLE)).to_plain()
+    defaults: dict[str, Any] = {"encoder": encoder, "scorer": config.scorer_for(None), "scaling": scaling}
+    return replace(config, **defaults, learning_rate=config.rate(TABLE)).to_plain()

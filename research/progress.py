@@ -17,14 +17,14 @@ from addml.pipeline.batches import Ended
 def task_progress(name: str, total: int, screen: Screen, failures: list[str]) -> Iterator[Callable[[Ended], None]]:
     """A callback for the end of a task: it advances a bar, or prints a line if standard error is not a terminal."""
     with _bar(name, total, screen) as show:
-        left = total
+        remaining = total
 
         def on_end(ended: Ended) -> None:
-            nonlocal left
-            left -= 1
+            nonlocal remaining
+            remaining -= 1
             if ended.failure is not None:
                 failures.append(f"{name}: {ended.task.title}: {ended.failure}")
-            show(ended, left)
+            show(ended, remaining)
 
         yield on_end
 
@@ -32,7 +32,7 @@ def task_progress(name: str, total: int, screen: Screen, failures: list[str]) ->
 @contextmanager
 def _bar(name: str, total: int, screen: Screen) -> Iterator[Callable[[Ended, int], None]]:
     if screen.silent or not sys.stderr.isatty():
-        yield lambda ended, left: None if screen.silent else _line(name, ended, left)
+        yield lambda ended, remaining: None if screen.silent else _line(name, ended, remaining)
         return
     from rich import progress
     from rich.console import Console
@@ -44,13 +44,13 @@ def _bar(name: str, total: int, screen: Screen) -> Iterator[Callable[[Ended, int
         progress.TimeRemainingColumn(),
     )
     with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        whole = bar.add_task(name, total=total)
-        yield lambda ended, left: bar.update(whole, advance=1, description=f"{name}: {ended.task.title}")
+        all_tasks = bar.add_task(name, total=total)
+        yield lambda ended, remaining: bar.update(all_tasks, advance=1, description=f"{name}: {ended.task.title}")
 
 
-def _line(name: str, ended: Ended, left: int) -> None:
+def _line(name: str, ended: Ended, remaining: int) -> None:
     outcome = "failed" if ended.failure else f"{ended.seconds:.1f} s"
-    print(f"{name}: {ended.task.title}: {outcome}; {left} left", file=sys.stderr, flush=True)
+    print(f"{name}: {ended.task.title}: {outcome}; {remaining} left", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -88,8 +88,8 @@ def latex(grid: Grid) -> str:
     lines += [rf"\begin{{tabular}}{{@{{}}{kinds}@{{}}}}", r"\toprule"]
     lines += [" & ".join(map(_tex, grid.heads)) + r" \\ \midrule"]
     spread = r"$\pm$" if grid.spreads else ""
-    for place, line in enumerate(grid.lines):
-        if place and place in grid.rules:
+    for index, line in enumerate(grid.lines):
+        if index and index in grid.rules:
             lines.append(r"\midrule")
         cells = (replace(cell, text=_tex(cell.text)) for cell in line)
         lines.append(" & ".join(cell_text(cell, r"\textbf{{{}}}".format, spread) for cell in cells) + r" \\")
@@ -107,10 +107,10 @@ def comma_separated(grid: Grid) -> str:
     columns: list[list[str]] = []  # each with its head
     for head, cells in zip(grid.heads, grid.columns, strict=True):
         columns.append([head, *(_full(cell.value) if cell.value is not None else cell.text for cell in cells)])
-        for what in ("spread", "paper"):
-            values = [getattr(cell, what) for cell in cells]
+        for name in ("spread", "paper"):
+            values = [getattr(cell, name) for cell in cells]
             if any(value is not None for value in values):
-                columns.append([f"{head} {what}", *map(_full, values)])
+                columns.append([f"{head} {name}", *map(_full, values)])
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(zip(_repeated(columns[0]), *columns[1:], strict=True))
     return text.getvalue()
@@ -122,10 +122,10 @@ def _full(value: float | None) -> str:
 
 def _repeated(names: Sequence[str]) -> list[str]:
     """The lines with the name of the set, shown only on its first line, repeated on all."""
-    found: list[str] = []
-    for text in names:
-        found.append(text or (found[-1] if found else ""))
-    return found
+    repeated: list[str] = []
+    for name in names:
+        repeated.append(name or (repeated[-1] if repeated else ""))
+    return repeated
 
 
 FORMATS: dict[str, Callable[[Grid], str]] = {"md": markdown, "tex": latex, "csv": comma_separated}

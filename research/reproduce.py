@@ -57,15 +57,15 @@ class Choice:
 
 def check(chosen: Sequence[Plan], choice: Choice) -> None:
     """Raise if no experiment has a chosen set or method, since nothing would run for it."""
-    owned = {
+    options = {
         "--sets": (choice.sets, {name for plan in chosen for name in plan.sets}),
         "--methods": (choice.methods, {name for plan in chosen for name in plan.methods}),
     }
-    for option, (given, known) in owned.items():
-        for name in given:
-            if name not in known:
-                where = ", ".join(plan.name for plan in chosen)
-                raise AddmlError(f"{name!r} is not in {where} ({option}); there: {', '.join(sorted(known))}.")
+    for option, (names, valid) in options.items():
+        for name in names:
+            if name not in valid:
+                experiments = ", ".join(plan.name for plan in chosen)
+                raise AddmlError(f"{option}: {name!r} is not in {experiments}; choose from {', '.join(sorted(valid))}.")
 
 
 # Running -----------------------------------------------------------------------------------------------------
@@ -91,11 +91,11 @@ def run(
 ) -> None:
     """Run the tasks and store the rows of each as it ends; timed tasks run one at a time."""
     store, jobs = Store(folder, plan.name), 1 if plan.kind == "runtime" else choice.jobs
-    about = {"versions": json.dumps(versions(*RIVAL_PACKAGES)), "command": choice.command}
+    metadata = {"versions": json.dumps(versions(*RIVAL_PACKAGES)), "command": choice.command}
     try:
         for ended, rows in choice.run_tasks(tasks, choice.machine, jobs):
             if rows:
-                store.add([{**about, **row} for row in rows])
+                store.add([{**metadata, **row} for row in rows])
             on_end(ended)
     finally:  # after an interrupt too
         store.gather()
@@ -103,21 +103,22 @@ def run(
 
 def stored(plan: Plan, folder: Path) -> list[Row]:
     """The rows of the plan with its current settings, without those of earlier settings."""
-    wanted = {task.key: task.row() for task in plan.tasks()}
-    rows = [row for row in Store(folder, plan.name).rows() if key_of(row) in wanted]
-    own = [row for row in rows if agree(row["settings"], wanted[key_of(row)]["settings"])]
-    done = {key_of(row) for row in own}
-    return own + _borrowed(plan, [row for key, row in wanted.items() if key not in done], folder)
+    tasks = {task.key: task.row() for task in plan.tasks()}
+    rows = [row for row in Store(folder, plan.name).rows() if key_of(row) in tasks]
+    current = [row for row in rows if agree(row["settings"], tasks[key_of(row)]["settings"])]
+    done = {key_of(row) for row in current}
+    return current + _borrowed(plan, [task for key, task in tasks.items() if key not in done], folder)
 
 
-def _borrowed(plan: Plan, wanted: Sequence[Row], folder: Path) -> list[Row]:
-    """The same fits in the experiment from which the plan borrows."""
-    lent = Store(folder, plan.more["borrows"]).rows() if "borrows" in plan.more else []
+def _borrowed(plan: Plan, tasks: Sequence[Row], folder: Path) -> list[Row]:
+    """The rows of the same fits in the experiment from which the plan borrows."""
+    if "borrows" not in plan.more:
+        return []
     by_fit: dict[tuple[str, str], list[Row]] = {}
-    for row in lent:
+    for row in Store(folder, plan.more["borrows"]).rows():
         by_fit.setdefault((row["set"], row["method"]), []).append(row)
-    pairs = ((row, one) for one in wanted for row in by_fit.get((one["set"], one["method"]), []))
-    return [{**row, **one} for row, one in pairs if agree(row["settings"], one["settings"])]
+    pairs = ((row, task) for task in tasks for row in by_fit.get((task["set"], task["method"]), []))
+    return [{**row, **task} for row, task in pairs if agree(row["settings"], task["settings"])]
 
 
 # Files -------------------------------------------------------------------------------------------------------
@@ -125,8 +126,8 @@ def _borrowed(plan: Plan, wanted: Sequence[Row], folder: Path) -> list[Row]:
 
 def grids(plan: Plan, rows: Sequence[Row]) -> dict[str, Grid]:
     """The non-empty tables of an experiment by name."""
-    made = GRIDS[plan.kind](plan, rows) if rows else {}
-    return {plan.name + (f"-{what}" if what else ""): grid for what, grid in made.items() if grid.lines}
+    by_suffix = GRIDS[plan.kind](plan, rows) if rows else {}
+    return {plan.name + (f"-{suffix}" if suffix else ""): grid for suffix, grid in by_suffix.items() if grid.lines}
 
 
 def _comparison(plan: Plan, rows: Sequence[Row]) -> dict[str, Grid]:
@@ -152,21 +153,21 @@ def files(plan: Plan, rows: Sequence[Row], choice: Choice) -> Files:
     """The tables and figures of the rows, by file name."""
     if plan.kind == "space":
         return _space_files(plan, choice)
-    made = {
+    contents = {
         f"{name}.{ending}": write(grid).encode()
         for name, grid in grids(plan, rows).items()
         for ending, write in rendering.FORMATS.items()
     }
     for name, draw in _drawings(plan, rows).items():
-        made |= drawn(name, draw)
-    return made
+        contents |= drawn(name, draw)
+    return contents
 
 
 def _drawings(plan: Plan, rows: Sequence[Row]) -> dict[str, Callable[[], Figure]]:
     """The figures of an experiment by name, as functions that draw them."""
     if rows and plan.kind == "comparison":
-        found = tables.rankings(plan, rows)
-        return {f"{plan.name}-ranks": lambda: figures.critical_differences(found)} if found else {}
+        rankings = tables.rankings(plan, rows)
+        return {f"{plan.name}-ranks": lambda: figures.critical_differences(rankings)} if rankings else {}
     if rows and plan.kind in ("sweep", "runtime"):
         draw = figures.sweep if plan.kind == "sweep" else figures.runtime
         return {plan.name: lambda: draw(plan, rows)}
@@ -190,13 +191,13 @@ def _space_files(plan: Plan, choice: Choice) -> Files:
     (name,), (method,) = plan.sets, plan.methods
     if not choice.takes(name, method) or not datasets.available(name):
         return {}
-    found = figures.metric_space(datasets.load(name), choice.machine.device)
-    values = {"anomaly": found.y.astype("int8")}
-    for stage, points in (("before", found.before), ("after", found.after)):
-        values |= {f"{stage}_{axis}": points[:, place].astype("float32") for place, axis in enumerate("xy")}
+    space = figures.metric_space(datasets.load(name), choice.machine.device)
+    columns = {"anomaly": space.y.astype("int8")}
+    for stage, points in (("before", space.before), ("after", space.after)):
+        columns |= {f"{stage}_{axis}": points[:, index].astype("float32") for index, axis in enumerate("xy")}
     buffer = io.BytesIO()
-    parquet.write_table(pa.table(values), buffer, compression="zstd")
-    return {f"{plan.name}-points.parquet": buffer.getvalue(), **drawn(plan.name, lambda: figures.space(found))}
+    parquet.write_table(pa.table(columns), buffer, compression="zstd")
+    return {f"{plan.name}-points.parquet": buffer.getvalue(), **drawn(plan.name, lambda: figures.space(space))}
 
 
 def write_files(plan: Plan, folder: Path, files: Files) -> None:
@@ -204,9 +205,10 @@ def write_files(plan: Plan, folder: Path, files: Files) -> None:
     for name, content in files.items():
         write_whole(folder / name, content)
     if plan.kind != "space":
-        stems = {"", "-ranks", *(f"-{what}" for what in GRIDS[plan.kind](plan, ()))}
-        made = {f"{plan.name}{stem}.{ending}" for stem in stems for ending in (*rendering.FORMATS, *figures.FORMATS)}
-        for name in made - files.keys():
+        suffixes = {"", "-ranks", *(f"-{suffix}" for suffix in GRIDS[plan.kind](plan, ()))}
+        endings = (*rendering.FORMATS, *figures.FORMATS)
+        possible = {f"{plan.name}{suffix}.{ending}" for suffix in suffixes for ending in endings}
+        for name in possible - files.keys():
             (folder / name).unlink(missing_ok=True)
 
 
@@ -230,20 +232,20 @@ def _section(plan: Plan, rows: Sequence[Row], folder: Path) -> str:
             lines += [f"**{grid.caption}**", "", rendering.markdown(grid)]
     pictures = sorted(file.name for file in folder.glob(f"{plan.name}*.svg"))
     lines += [line for name in pictures for line in (f"![{plan.title}]({folder.name}/{name})", "")]
-    return "\n".join([*lines, *_about(plan, rows, folder), ""])
+    return "\n".join([*lines, *_origin(plan, rows, folder), ""])
 
 
-def _about(plan: Plan, rows: Sequence[Row], folder: Path) -> list[str]:
+def _origin(plan: Plan, rows: Sequence[Row], folder: Path) -> list[str]:
     """The commands, the machine and the files."""
-    again = shlex.join(["python", "-m", "research", plan.name, "--output", str(folder)])
+    default = shlex.join(["python", "-m", "research", plan.name, "--output", str(folder)])
     # Runs stored before research/ left the package name its former command.
     commands = dict.fromkeys(row["command"].replace("addml reproduce", "python -m research", 1) for row in rows)
-    lines = ["```", *(commands or [again]), "```"]
+    lines = ["```", *(commands or [default]), "```"]
     if rows:
         times, devices = [row["when"] for row in rows], sorted({row["device"] for row in rows})
         packages = json.loads(max(rows, key=lambda row: str(row["when"]))["versions"])
-        made = f"{len(rows):,} rows, {min(times)[:10]} to {max(times)[:10]}, on {', '.join(devices)}"
-        lines += ["", f"{made}; " + ", ".join(f"{name} {version}" for name, version in packages.items()) + "."]
+        runs = f"{len(rows):,} rows, {min(times)[:10]} to {max(times)[:10]}, on {', '.join(devices)}"
+        lines += ["", f"{runs}; " + ", ".join(f"{name} {version}" for name, version in packages.items()) + "."]
     listed = sorted(file.name for file in folder.glob(f"{plan.name}*.*") if file.is_file())
     lines += ["", "Files: " + ", ".join(f"[{name}]({folder.name}/{name})" for name in listed) + "."]
     return lines

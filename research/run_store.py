@@ -22,7 +22,7 @@ from addml.io.write import write_table
 from addml.pipeline.rivals import Row
 
 KEY = ("set", "method", "variant")  # these identify a task; its rows are replaced together
-NEEDED = (*KEY, "setting", "settings", "auc", "ap")  # required of every row
+REQUIRED = (*KEY, "setting", "settings", "auc", "ap")  # in every row
 TEXT, WHOLE, REAL = "string", "int64", "double"
 COLUMNS = {
     "experiment": TEXT,
@@ -52,10 +52,10 @@ def settings_text(settings: Mapping[str, Any]) -> str:
     return json.dumps(dict(settings), sort_keys=True)
 
 
-def agree(one: str, other: str) -> bool:
+def agree(text: str, other_text: str) -> bool:
     """Whether two texts of settings agree on the settings in both: a new setting does not invalidate old runs."""
-    first, second = json.loads(one), json.loads(other)
-    return all(first[name] == second[name] for name in first.keys() & second.keys())
+    settings, others = json.loads(text), json.loads(other_text)
+    return all(settings[name] == others[name] for name in settings.keys() & others.keys())
 
 
 def key_of(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -77,10 +77,10 @@ class Store:
 
     def rows(self) -> list[Row]:
         """All rows, gathered or not; of a repeated task, the newest."""
-        found: dict[tuple[str, ...], list[Row]] = {}
+        by_task: dict[tuple[str, ...], list[Row]] = {}
         for file in [self.file, *sorted(self.parts.glob("*.parquet"))]:
-            found |= _by_task(_read(file))
-        return [row for rows in found.values() for row in rows]
+            by_task |= _by_task(_read(file))
+        return [row for rows in by_task.values() for row in rows]
 
     def add(self, rows: Sequence[Row]) -> None:
         """Store the rows of one finished task."""
@@ -100,10 +100,10 @@ class Store:
 
 
 def _by_task(rows: Iterable[Row]) -> dict[tuple[str, ...], list[Row]]:
-    found: dict[tuple[str, ...], list[Row]] = {}
+    by_task: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        found.setdefault(key_of(row), []).append(row)
-    return found
+        by_task.setdefault(key_of(row), []).append(row)
+    return by_task
 
 
 def _read(file: Path) -> list[Row]:
@@ -113,14 +113,14 @@ def _read(file: Path) -> list[Row]:
         table = parquet.read_table(file)
     except (pa.ArrowException, OSError) as error:
         raise _not_runs(file, f"cannot be read: {error}") from error
-    missing = [name for name in NEEDED if name not in table.column_names]
+    missing = [name for name in REQUIRED if name not in table.column_names]
     if missing:
         raise _not_runs(file, f"holds no runs: it has no column {missing[0]!r}.")
     return list(table.to_pylist())
 
 
 def _not_runs(file: Path, problem: str) -> AddmlError:
-    return AddmlError(f"{file}: {problem} Move it away, and its tasks run anew; or name another folder (--output).")
+    return AddmlError(f"{file}: {problem} Move it away to run its tasks again, or name another folder (--output).")
 
 
 def _write(file: Path, rows: Sequence[Row]) -> None:

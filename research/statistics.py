@@ -30,11 +30,11 @@ class Ranking:
     def groups(self) -> list[tuple[str, ...]]:
         """The largest groups of methods that differ by less than the critical difference, best first."""
         order = np.argsort(self.mean_ranks, kind="stable")
-        ranks, names = np.array(self.mean_ranks)[order], [self.methods[place] for place in order]
+        ranks, names = np.array(self.mean_ranks)[order], [self.methods[index] for index in order]
         ends = [int(np.searchsorted(ranks, rank + self.critical_difference, "right")) for rank in ranks]
-        found = [(start, end) for start, end in enumerate(ends) if end - start > 1]
-        whole = [(start, end) for start, end in found if not any(s < start and end <= e for s, e in found)]
-        return [tuple(names[start:end]) for start, end in whole]
+        spans = [(start, end) for start, end in enumerate(ends) if end - start > 1]
+        largest = [(start, end) for start, end in spans if not any(s < start and end <= e for s, e in spans)]
+        return [tuple(names[start:end]) for start, end in largest]
 
 
 def rank(methods: Sequence[str], scores: np.ndarray) -> Ranking | None:
@@ -80,15 +80,15 @@ def duels(methods: Sequence[str], scores: np.ndarray, against: str) -> list[Duel
     """Every other method against one, by Wilcoxon's test."""
     if against not in methods or len(scores) < 2:
         return []
-    own = scores[:, list(methods).index(against)]
-    found = []
+    reference = scores[:, list(methods).index(against)]
+    uncorrected = []
     for method, others in zip(methods, scores.T, strict=True):
         if method != against:
-            gap = own - others
+            gap = reference - others
             wins, losses = int((gap > 0).sum()), int((gap < 0).sum())
-            found.append(Duel(method, against, wins, losses, float(gap.mean()), _wilcoxon(tuple(gap))))
-    corrected = holm([one.p for one in found])
-    return [replace(one, p=p) for one, p in zip(found, corrected, strict=True)]
+            uncorrected.append(Duel(method, against, wins, losses, float(gap.mean()), _wilcoxon(tuple(gap))))
+    corrected = holm([duel.p for duel in uncorrected])
+    return [replace(duel, p=p) for duel, p in zip(uncorrected, corrected, strict=True)]
 
 
 @lru_cache(maxsize=4096)  # ties among few sets take half a second each, and a table is made for several files

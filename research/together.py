@@ -32,6 +32,6 @@ class Fitted:
 def fit_together(detectors: Sequence[ADDML], tables: Sequence[np.ndarray]) -> list[Fitted]:
     """Fit detectors that differ only in `addml.fit.OWN`, each to its own numeric table."""
     configs = [Config.resolve(detector.get_params(deep=False)) for detector in detectors]
-    trained = fit_many([Fit(config, X) for config, X in zip(configs, tables, strict=True)])
+    models = fit_many([Fit(config, X) for config, X in zip(configs, tables, strict=True)])
     device, threads = resolve_device(detectors[0].device), max_threads(detectors[0].n_jobs)
-    return [Fitted(one, one.training.values, device, threads) for one in trained]
+    return [Fitted(model, model.training.values, device, threads) for model in models]

@@ -1,4 +1,4 @@
-"""Commands run as a shell would run them, and the tables they are given."""
+"""Run commands as a shell would, and write tables for them."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ import numpy as np
 
 from addml.cli import main
 
-END = b"\0the end\0"  # which no command prints
+END = b"\0the end\0"  # no command prints it
 QUICK = ("--members", "2", "--epochs", "6")  # enough to rank rows, whatever the quality
 
 
 @dataclass(frozen=True)
 class Done:
-    """A command that has ended."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -41,7 +41,7 @@ class Done:
         return self
 
     def succeeded(self, *words: str) -> Done:
-        """Check that it went well and printed these words."""
+        """Check that it succeeded and printed these words."""
         assert self.code == 0, (self.code, self.out, self.err)
         for word in words:
             assert word in self.out, f"{word!r} is not in: {self.out}"
@@ -56,32 +56,32 @@ def command(*arguments: object) -> list[str]:
 def run_addml(
     folder: Path, *arguments: object, stdin: bytes = b"", main: Callable[[], None] = main, **variables: str
 ) -> Done:
-    """Run `addml` with these arguments in a folder: in this process, with streams of its own."""
-    with _given(stdin), _read(1) as out, _read(2) as err:
-        code = run_here(folder, *arguments, main=main, **variables)
+    """Run `addml` with these arguments in a folder, in this process, and capture its streams."""
+    with _standard_input(stdin), _captured(1) as out, _captured(2) as err:
+        code = exit_code(folder, *arguments, main=main, **variables)
     return Done(code, *(read.result().decode(errors="surrogateescape") for read in (out, err)))
 
 
-def run_here(folder: Path, *arguments: object, main: Callable[[], None] = main, **variables: str) -> int:
-    """The exit code of `addml` with these arguments in a folder, with the streams that this process has."""
-    with _as_begun(folder, ["addml", *map(str, arguments)], variables):
+def exit_code(folder: Path, *arguments: object, main: Callable[[], None] = main, **variables: str) -> int:
+    """The exit code of `addml` with these arguments in a folder, in this process, with its streams."""
+    with _process_state(folder, ["addml", *map(str, arguments)], variables):
         try:
             main()
-        except SystemExit as ended:
-            return ended.code or 0  # type: ignore[return-value]
+        except SystemExit as end:
+            return end.code or 0  # type: ignore[return-value]
     return 0
 
 
 def spawn_addml(folder: Path, *arguments: object, **variables: str) -> Done:
-    """Run `addml` with these arguments in a folder: in a new process, where that is the point."""
+    """Run `addml` with these arguments in a folder, in a new process."""
     environment = {**os.environ, **variables}
     done = subprocess.run(command(*arguments), cwd=folder, input=b"", capture_output=True, env=environment, check=False)
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 @contextmanager
-def _as_begun(folder: Path, words: list[str], variables: dict[str, str]) -> Iterator[None]:
-    """What a command finds when it begins and changes: arguments, streams, environment, signals, warnings."""
+def _process_state(folder: Path, words: list[str], variables: dict[str, str]) -> Iterator[None]:
+    """Set arguments, streams, environment, signals and warnings as in a new process; restore them afterwards."""
     streams = [open(number, mode, encoding="utf-8", closefd=False) for number, mode in enumerate("rww")]  # noqa: SIM115
     files = dict(zip(("stdin", "stdout", "stderr"), streams, strict=True))
     handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
@@ -92,8 +92,8 @@ def _as_begun(folder: Path, words: list[str], variables: dict[str, str]) -> Iter
         warnings.catch_warnings(),
     ):
         warnings.resetwarnings()
-        for hidden in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
-            warnings.simplefilter("ignore", hidden)
+        for category in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+            warnings.simplefilter("ignore", category)
         try:
             yield
         finally:
@@ -104,24 +104,23 @@ def _as_begun(folder: Path, words: list[str], variables: dict[str, str]) -> Iter
 
 
 @contextmanager
-def _given(content: bytes) -> Iterator[None]:
-    """Let the standard input hold this."""
+def _standard_input(content: bytes) -> Iterator[None]:
     with tempfile.TemporaryFile() as source:
         source.write(content)
         source.seek(0)
-        with leading_to(0, source.fileno()):
+        with redirected(0, source.fileno()):
             yield
 
 
 @contextmanager
-def _read(number: int) -> Iterator[Future[bytes]]:
-    """What is written to a stream, which is a pipe meanwhile; a process that is left behind does not hold it open."""
+def _captured(number: int) -> Iterator[Future[bytes]]:
+    """The output to a stream, read from a pipe up to END: a child process that survives does not hold it open."""
     reading, writing = os.pipe()
     with open(reading, "rb", buffering=0) as pipe, open(writing, "wb", buffering=0), ThreadPoolExecutor(1) as reader:
-        read = reader.submit(_until_end, pipe)
+        output = reader.submit(_until_end, pipe)
         try:
-            with leading_to(number, writing):
-                yield read
+            with redirected(number, writing):
+                yield output
         finally:
             os.write(writing, END)
 
@@ -134,15 +133,15 @@ def _until_end(pipe: io.RawIOBase) -> bytes:
 
 
 @contextmanager
-def leading_to(number: int, target: int) -> Iterator[None]:
-    """Let a stream lead elsewhere for everybody in this process, also for who opens /dev/stdout."""
-    before = os.dup(number)
+def redirected(number: int, target: int) -> Iterator[None]:
+    """Redirect a file descriptor of this process, which also redirects /dev/stdout."""
+    original = os.dup(number)
     os.dup2(target, number)
     try:
         yield
     finally:
-        os.dup2(before, number)
-        os.close(before)
+        os.dup2(original, number)
+        os.close(original)
 
 
 def write_small(path: Path, rows: int = 300, header: str = "name,height,weight,colour,when") -> Path:
@@ -159,6 +158,6 @@ def write_small(path: Path, rows: int = 300, header: str = "name,height,weight,c
     return path
 
 
-def left_in(folder: Path) -> set[str]:
-    """The names of the files in a folder, hidden ones too."""
+def files_in(folder: Path) -> set[str]:
+    """The names of the files in a folder, including hidden ones."""
     return {path.name for path in folder.iterdir()}

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from addml.model_file import FORMAT
-from tests.cli.running import QUICK, leading_to, left_in, run_here, write_small
+from tests.cli.running import QUICK, exit_code, files_in, redirected, write_small
 
 BOM = b"\xef\xbb\xbf"
 
@@ -23,7 +23,7 @@ def test_no_such_file_names_the_nearest_one(addml, small_csv):
 def test_an_empty_file(addml, tmp_path):
     (tmp_path / "empty.csv").touch()
     addml("detect", "empty.csv").failed("empty.csv", "empty", code=4)
-    assert left_in(tmp_path) == {"empty.csv"}
+    assert files_in(tmp_path) == {"empty.csv"}
 
 
 def test_only_a_header(addml, tmp_path):
@@ -130,7 +130,7 @@ def test_a_column_that_does_not_exist(addml, small_csv, option):
 @pytest.mark.parametrize("option", ["--output", "--report", "--figures", "--model"])
 def test_an_output_that_cannot_be_written_is_found_before_training(addml, small_csv, tmp_path, option):
     addml("detect", "small.csv", "--epochs", 100_000, option, "nowhere/x.csv").failed("nowhere", "does not exist")
-    assert left_in(tmp_path) == {"small.csv"}
+    assert files_in(tmp_path) == {"small.csv"}
 
 
 def test_an_output_without_permission(addml, small_csv, tmp_path):
@@ -152,7 +152,7 @@ def test_a_report_of_no_known_format(addml, small_csv, tmp_path):
     addml("detect", "small.csv", *QUICK, "--report", "small.run.toml", "--format", "md").failed(
         "small.run.toml: is also the run record; give the report another name"
     )
-    assert left_in(tmp_path) == {"small.csv"}
+    assert files_in(tmp_path) == {"small.csv"}
     addml("detect", "small.csv", *QUICK, "--report", "r.txt", "--format", "md").succeeded()
 
 
@@ -172,7 +172,7 @@ def test_the_input_is_never_overwritten(addml, small_csv):
 )
 def test_a_dash_is_no_name_of_an_output(addml, small_csv, tmp_path, option, said):
     addml("detect", "small.csv", *QUICK, option, "-").failed("'-' is not a file name; " + said)
-    assert left_in(tmp_path) == {"small.csv"}
+    assert files_in(tmp_path) == {"small.csv"}
 
 
 @pytest.mark.parametrize("words", [("--output", "parts/a.parquet"), ("--figures", "parts/figures")])
@@ -182,7 +182,7 @@ def test_nothing_is_written_among_the_files_of_a_folder(addml, tmp_path, words):
     before = (tmp_path / "parts" / "a.parquet").read_bytes()
     addml("detect", "parts", *QUICK, *words).failed("is inside the input folder", "elsewhere")
     assert (tmp_path / "parts" / "a.parquet").read_bytes() == before
-    assert left_in(tmp_path / "parts") == {"a.parquet"}
+    assert files_in(tmp_path / "parts") == {"a.parquet"}
 
 
 def test_a_full_device(addml, small_csv):
@@ -200,7 +200,7 @@ def test_a_full_disk_leaves_no_partial_file(addml, tmp_path, words, named):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (most, *rest))
     done.failed(named, ": cannot be written: File too large. Free some space")
-    assert left_in(tmp_path) == {"small.csv"}
+    assert files_in(tmp_path) == {"small.csv"}
 
 
 def test_a_model_of_another_version(addml, small_csv, model, tmp_path):
@@ -219,7 +219,7 @@ def test_no_model_at_all(addml, small_csv):
 def test_a_scored_file_without_one_of_the_columns(addml, model, tmp_path):
     write_small(tmp_path / "other.csv", header="name,height,mass,colour,when")
     addml("score", "other.csv", "--model", model).failed("'weight'", "other.csv")
-    assert left_in(tmp_path) == {"other.csv"}
+    assert files_in(tmp_path) == {"other.csv"}
 
 
 def test_a_text_in_a_column_of_numbers(addml, model, tmp_path):
@@ -268,13 +268,13 @@ def test_wrong_usage_has_its_own_exit_code(addml, small_csv):
 )
 def test_an_empty_name_is_refused(addml, small_csv, tmp_path, words, named):
     addml(*words).failed(f"{named} is empty", code=2)
-    assert left_in(tmp_path) == {"small.csv"}
+    assert files_in(tmp_path) == {"small.csv"}
 
 
 def test_a_setting_of_another_kind_in_a_file_is_refused(addml, small_csv, tmp_path):
     (tmp_path / "c.toml").write_text("report = false")
     addml("detect", "small.csv", "--config", "c.toml").failed("report = false", code=2)
-    assert left_in(tmp_path) == {"small.csv", "c.toml"}
+    assert files_in(tmp_path) == {"small.csv", "c.toml"}
 
 
 @pytest.mark.parametrize("option", ["", "--output", "--report", "--model", "--config"])
@@ -294,8 +294,8 @@ def test_what_standard_output_leads_to_is_written_to(addml, small_csv, words):
 def test_a_file_that_standard_output_leads_to_keeps_what_it_holds(small_csv, tmp_path, words):
     target = tmp_path / "kept.txt"
     target.write_text("before\n")
-    with target.open("ab") as stream, leading_to(1, stream.fileno()):  # as >> does
-        assert run_here(tmp_path, "detect", "small.csv", *QUICK, "-q", *words) == 0
+    with target.open("ab") as stream, redirected(1, stream.fileno()):  # as >> does
+        assert exit_code(tmp_path, "detect", "small.csv", *QUICK, "-q", *words) == 0
     before, first, *_ = target.read_text().splitlines()
     assert (before, first[:11]) == ("before", '"name","row' if "--output" in words else "<!doctype h")
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.messy import write_messy
-from tests.cli.running import QUICK, command, left_in, write_small
+from tests.cli.running import QUICK, command, files_in, write_small
 
 
 def scored(path):
@@ -29,7 +29,7 @@ def scored(path):
 def test_detect_writes_a_scored_table_a_report_and_its_settings(addml, small_csv, tmp_path):
     done = addml("detect", "small.csv", *QUICK)
     done.succeeded("small.csv: 300 rows", "dropped", "name", "small.scored.csv", "small.report.html", "small.run.toml")
-    assert left_in(tmp_path) == {"small.csv", "small.scored.csv", "small.report.html", "small.run.toml"}
+    assert files_in(tmp_path) == {"small.csv", "small.scored.csv", "small.report.html", "small.run.toml"}
     rows = scored(tmp_path / "small.scored.csv")
     assert list(rows[0]) == ["name", "row", "score", "rank", "is_anomaly", "p_value", "probability", "reasons"]
     assert [int(row["row"]) for row in rows] == list(range(1, 301))
@@ -385,7 +385,7 @@ def test_evaluate_with_and_without_a_model(addml, small_csv, model, tmp_path):
     addml("evaluate", "labelled.csv", *options, *QUICK).succeeded(
         "ROC-AUC", "average precision", "precision: 1.000 at 1"
     )
-    assert left_in(tmp_path) == {"small.csv", "labelled.csv"}
+    assert files_in(tmp_path) == {"small.csv", "labelled.csv"}
     done = addml("evaluate", "labelled.csv", *options, "--model", model, "--json", "--figures", "charts").succeeded()
     found = json.loads(done.out)["evaluation"]
     assert found["roc_auc"] == 1

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.cli.running import left_in
+from tests.cli.running import files_in
 
 QUICKEST = ("--methods", "LOF,KNN")
 
@@ -60,7 +60,7 @@ def test_figures_are_written_on_request(addml, labelled, tmp_path, name):
     rows = list(map(json.loads, lines)) if name.endswith("jsonl") else list(csv.DictReader(lines))
     assert len(rows) == 6
     assert float(rows[0]["auc"]) > 0.9
-    assert left_in(tmp_path) == {"table.csv", name}
+    assert files_in(tmp_path) == {"table.csv", name}
 
 
 @pytest.mark.slow

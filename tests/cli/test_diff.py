@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from addml.pipeline.diffs import Example, ModelDiff, anomaly_kind
-from tests.cli.running import QUICK, left_in, run_addml, write_small
+from tests.cli.running import QUICK, files_in, run_addml, write_small
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ def test_a_model_with_itself_has_not_moved(folder):
 def test_nothing_is_written_unless_asked_for(folder, tmp_path):
     write_small(tmp_path / "small.csv")
     run_addml(tmp_path, "diff", folder / "first", folder / "second", "small.csv").succeeded()
-    assert left_in(tmp_path) == {"small.csv"}
+    assert files_in(tmp_path) == {"small.csv"}
 
 
 def test_what_is_no_model_is_said(folder):

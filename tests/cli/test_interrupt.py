@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from addml.cli import main
-from tests.cli.running import left_in
+from tests.cli.running import files_in
 
 SIGNALS = [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
 LOGGED = """
@@ -47,7 +47,7 @@ def test_an_interrupt_while_training(addml, small_csv, tmp_path, as_without_nohu
     assert done.out == ""
     assert "Traceback" not in done.err
     assert done.err.endswith("Interrupted; no partial files were left behind.\n") == (number == signal.SIGINT)
-    assert left_in(tmp_path) == {"small.csv"}
+    assert files_in(tmp_path) == {"small.csv"}
 
 
 @pytest.mark.slow
@@ -62,7 +62,7 @@ def test_a_process_that_is_interrupted_while_it_trains(small_csv, tmp_path, as_w
         _, err = running.communicate(timeout=100)
     assert running.returncode == code
     assert "Traceback" not in err
-    assert left_in(tmp_path) == {"small.csv"}
+    assert files_in(tmp_path) == {"small.csv"}
 
 
 def test_an_interrupt_before_a_command_has_begun(monkeypatch):

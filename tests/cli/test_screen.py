@@ -8,7 +8,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from tests.cli.running import QUICK, command, left_in, spawn_addml, write_small
+from tests.cli.running import QUICK, command, files_in, spawn_addml, write_small
 
 
 def in_shell(folder, redirection, *arguments):
@@ -21,7 +21,7 @@ def in_shell(folder, redirection, *arguments):
 def test_closed_streams_are_no_failure(small_csv, tmp_path, options):
     done = in_shell(tmp_path, "<&- >&- 2>&-", "detect", "small.csv", *QUICK, *options)
     assert done.returncode == 0
-    assert {"small.scored.csv", "small.report.html", "small.run.toml"} <= left_in(tmp_path)
+    assert {"small.scored.csv", "small.report.html", "small.run.toml"} <= files_in(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_file_whose_name_is_no_text(addml, tmp_path):
     write_small(tmp_path / "small.csv").rename(tmp_path / name)
     for words in (("detect", name, *QUICK, "--no-report"), ("detect", "--config", record)):
         addml(*words).succeeded()
-    assert os.fsdecode(b"caf\xe9.scored.csv") in left_in(tmp_path)
+    assert os.fsdecode(b"caf\xe9.scored.csv") in files_in(tmp_path)
 
 
 def test_a_terminal_is_told_nothing_by_the_table(addml, small_csv):

@@ -16,7 +16,7 @@ from pyarrow import parquet
 from addml import ADDML
 from addml.inputs.disk import open_source
 from addml.progress import Progress, stages_to
-from tests.cli.running import command, left_in, run_addml
+from tests.cli.running import command, files_in, run_addml
 
 ROWS = 14_000
 STREAMED = ("--all-rows", "--memory", "1MiB", "--members", "1", "--epochs", "3", "--scorer", "center")
@@ -51,7 +51,7 @@ def test_fit_and_score(folder):
         "14,000 rows, 3 columns used", "name", "identifier", "folder: 3 Parquet files", "trained on 14,000 rows"
     )
     assert "14,000 rows, more than fit into 1MiB: trained on from disk" in done.err
-    assert left_in(folder) == {"table", "table.model", "table.run.toml"}
+    assert files_in(folder) == {"table", "table.model", "table.run.toml"}
     run_addml(folder, "score", "table", "--model", "table.model").succeeded("person-00041")
     run_addml(folder, "detect", "table", *STREAMED, "--no-report", "--output", "detected.csv").succeeded("person-00041")
     own, new = (list(csv.DictReader((folder / name).open())) for name in ("detected.csv", "table.scored.csv"))
@@ -91,7 +91,7 @@ def test_a_killed_command_goes_on_and_no_other_beside_it(folder):
     )
     run_addml(folder, "fit", "table", *long, "--model", "killed").succeeded()
     assert weights(folder / "killed") == weights(folder / "whole")
-    assert left_in(folder) == {"table", "whole", "whole.run.toml", "killed", "killed.run.toml"}
+    assert files_in(folder) == {"table", "whole", "whole.run.toml", "killed", "killed.run.toml"}
 
 
 def test_labels_to_learn_from_need_memory(folder, table):
@@ -135,8 +135,8 @@ def test_a_home_folder_is_found_by_all_options(folder, tmp_path_factory):
     run_addml(other, "detect", "~/small.csv", *quick, *options, HOME=str(folder)).succeeded()
     run_addml(other, "detect", *again, HOME=str(folder)).succeeded()
     run_addml(other, "demo", "~/demo", *quick, HOME=str(folder)).succeeded()
-    assert left_in(other) == set()
-    assert left_in(folder) == {"table", "small.csv", "x.run.toml", "demo", *written.values()}
+    assert files_in(other) == set()
+    assert files_in(folder) == {"table", "small.csv", "x.run.toml", "demo", *written.values()}
 
 
 def test_every_stage_says_how_far_it_is(folder, monkeypatch):

@@ -68,7 +68,7 @@ def test_the_highest_come_first_and_of_equal_ones_the_first():
 
 def test_names_for_outputs():
     names = {"a/b.csv.gz": "b", "-": "stdin", "sqlite:///data/shop.db": "shop", "x.parquet": "x", "x": "x"}
-    assert {file: outputs.name_of(file) for file in names} == names
+    assert {file: outputs.stem_of(file) for file in names} == names
     assert without_password("postgresql://me:secret@host/db") == "postgresql://me:***@host/db"
 
 

@@ -35,20 +35,20 @@ def rows(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def together(tmp_path_factory):
-    """Fit a table in a group of gloo processes; gives back their exit codes and what they printed."""
+    """Fit a table in a group of gloo processes; returns their exit codes and their errors."""
 
     def fit(table, size, **more):
         store = tmp_path_factory.mktemp("store") / uuid.uuid4().hex
-        known = {"table": str(table), "size": size, "store": str(store), "settings": SETTINGS, **more}
+        job = {"table": str(table), "size": size, "store": str(store), "settings": SETTINGS, **more}
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
         program = [sys.executable, str(Path(__file__).with_name("fitting.py"))]
-        begun = [
+        processes = [
             subprocess.Popen(
-                [*program, json.dumps({**known, "rank": rank})], env=environment, stderr=subprocess.PIPE, text=True
+                [*program, json.dumps({**job, "rank": rank})], env=environment, stderr=subprocess.PIPE, text=True
             )
             for rank in range(size)
         ]
-        errors = [one.communicate(timeout=240)[1] for one in begun]
-        return [one.returncode for one in begun], errors
+        errors = [process.communicate(timeout=240)[1] for process in processes]
+        return [process.returncode for process in processes], errors
 
     return fit

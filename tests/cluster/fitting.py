@@ -19,13 +19,13 @@ def main(table, rank, size, store, settings, output=None, every=0, checkpoint=No
     dist.init_process_group(
         "gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timedelta(seconds=60)
     )
-    if kill is not None:  # [rank, epoch], before or after that epoch is kept
-        before = Checkpoint.save
+    if kill is not None:  # [rank, epoch, "before" or "after" the checkpoint of that epoch]
+        original = Checkpoint.save
 
         def save(self, state, members):
             if kill[:2] == [rank, state.epoch] and kill[2] == "before":
                 os.kill(os.getpid(), signal.SIGKILL)
-            before(self, state, members)
+            original(self, state, members)
             if kill[:2] == [rank, state.epoch]:
                 os.kill(os.getpid(), signal.SIGKILL)
 

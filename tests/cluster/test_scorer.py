@@ -121,7 +121,7 @@ def test_numbers_only_have_no_scorer(tmp_path, kind):
     ADDML(epochs=1, members=1, random_state=0).fit(X).save(tmp_path / "m")
     with pytest.raises(AddmlError, match="was fitted in Python to numbers only"):
         load_model(Options(model=str(tmp_path / "m")), TABLE)
-    with pytest.raises(AddmlError, match="is a model of numbers only, or of no table"):
+    with pytest.raises(AddmlError, match="is not the model of a table with named columns"):
         BatchScorer.of(tmp_path / "m")
 
 
@@ -210,7 +210,9 @@ def test_an_unreadable_part_is_named_and_the_rest_is_done(rows, saved, tmp_path,
     whole = {file: file.read_bytes() for file in (no_footer, damaged)}
     no_footer.write_bytes(whole[no_footer][:-100])
     damaged.write_bytes(b"PAR1" + bytes(20_000) + whole[damaged][20_004:])
-    with pytest.raises(AddmlError, match=r"2 files could not be read: .*1\.parquet.*2\.parquet.*repair these"):
+    with pytest.raises(
+        AddmlError, match=r"2 files could not be read: .*1\.parquet.*2\.parquet.*repair the unreadable files"
+    ):
         score_folder(str(copied), own, str(out), Progress())
     assert len(list(out.glob("*.parquet"))) == 2
     assert not list(out.glob(".*"))

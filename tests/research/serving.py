@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass
 class Server:
-    """What is served, how much of an answer comes before the connection breaks, and what was asked for."""
+    """The files, the bytes of each response before the connection breaks, and the requested paths."""
 
     files: dict[str, bytes] = field(default_factory=dict)
     cuts: list[int] = field(default_factory=list)  # bytes of the next answers; all of them when empty

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from research.__main__ import main
-from tests.cli.running import left_in, run_addml
+from tests.cli.running import files_in, run_addml
 from tests.research.toy import command, environment
 
 QUICKEST = ("--methods", "HBOS,KNN")
@@ -24,7 +24,7 @@ def test_table_of_one_set(research, tmp_path, here):
     done = research("table2", "--sets", "glass", *QUICKEST, "--output", "out", **here)
     done.succeeded("Glass", "Average", "Averages and ranks are over 1 set.", "page: out.md")
     assert "table2: Glass, HBOS" in done.err
-    assert {"table2.parquet", "table2.md", "table2.tex", "table2.csv"} <= left_in(tmp_path / "out")
+    assert {"table2.parquet", "table2.md", "table2.tex", "table2.csv"} <= files_in(tmp_path / "out")
     page = (tmp_path / "out.md").read_text()
     assert "python -m research table2 --sets glass" in page
     assert "| Glass | seen |" in page
@@ -39,7 +39,7 @@ def test_results_of_the_folder_that_one_is_in(research, tmp_path, here):
     done.succeeded("page: ")
     assert "(runs/table2.md)" in (tmp_path / "runs.md").read_text()
     assert (tmp_path / "runs" / "table2-notes.md").read_text() == "mine"  # not of the experiment's making
-    assert "table2-wilcoxon.md" not in left_in(tmp_path / "runs")  # for which there are too few sets
+    assert "table2-wilcoxon.md" not in files_in(tmp_path / "runs")  # for which there are too few sets
 
 
 def test_what_is_stored_is_not_run_again(research, here):
@@ -76,7 +76,7 @@ def test_a_killed_run_goes_on_where_it_was(research, tmp_path, here, jobs, how):
     (told,) = json.loads(research(*run, "--json", **here).succeeded().out)["experiments"]
     assert 0 < told["tasks"] < 6  # the first task at least was kept
     assert told["rows"] == 6 * 27
-    assert "table2.parts" not in left_in(tmp_path / "addml-results")
+    assert "table2.parts" not in files_in(tmp_path / "addml-results")
 
 
 @pytest.mark.slow
@@ -111,13 +111,13 @@ def test_missing_sets_are_said_and_never_filled_in(research, tmp_path):
         (["table2", "--methods", ","], "--methods is empty"),
         (
             ["table2", "table1", "--methods", "KNN,ECOD"],
-            "'ECOD' is not in table2, table1 (--methods); there: ADDML.paper,",
+            "--methods: 'ECOD' is not in table2, table1; choose from ADDML.paper,",
         ),
-        (["figure-space", "--sets", "letter"], "'letter' is not in figure-space (--sets); there: vowels."),
-        (["figure-space", "--methods", "KNN"], "'KNN' is not in figure-space (--methods); there: ADDML.paper."),
+        (["figure-space", "--sets", "letter"], "--sets: 'letter' is not in figure-space; choose from vowels."),
+        (["figure-space", "--methods", "KNN"], "--methods: 'KNN' is not in figure-space; choose from ADDML.paper."),
         (["table2", "--output", "file"], "file: cannot be a folder of results: is a file (--output)."),
         (["table2", "--output", "file/below"], "file/below: cannot be a folder of results: Not a directory"),
-        (["table2", "--sets", ","], "--sets names none"),
+        (["table2", "--sets", ","], "--sets is empty"),
     ],
 )
 def test_what_is_named_wrongly_is_wrong_usage(research, tmp_path, arguments, words):

@@ -83,7 +83,7 @@ def test_a_missing_set_says_how_to_get_it(cache):
         datasets.load("letter")
     with pytest.raises(DataSetError, match=r"isolet-reduced: .* ADDML_DATA") as caught:
         datasets.load("isolet-reduced")
-    assert "downloads" not in str(caught.value)
+    assert "research data" not in str(caught.value)
 
 
 def test_a_local_set_is_read_as_it_is(originals, cache):

@@ -32,7 +32,7 @@ def test_the_figures_of_the_paper_over_the_twelve_sets_of_this_project(setting, 
 def test_every_plan_names_known_sets_and_methods(name):
     plan = plans.load(name)
     assert plan.sets
-    assert datasets.known(plan.sets) == list(plan.sets)
+    assert datasets.parse_names(plan.sets) == list(plan.sets)
     assert known_methods(plan.methods, METHODS) == list(dict.fromkeys(plan.methods))
 
 
@@ -78,9 +78,9 @@ def test_names_stand_for_plans():
 
 
 def test_names_of_sets_and_methods():
-    assert datasets.known(["Letter,vowels", "letter"]) == ["letter", "vowels"]
+    assert datasets.parse_names(["Letter,vowels", "letter"]) == ["letter", "vowels"]
     assert known_methods(["knn, lof"], RIVALS) == ["KNN", "LOF"]
     with pytest.raises(ValueError, match="'leter' is not a known data set"):
-        datasets.known(["leter"])
+        datasets.parse_names(["leter"])
     with pytest.raises(ValueError, match="'knnn' is not a known method"):
         known_methods(["knnn"], RIVALS)

@@ -1,4 +1,4 @@
-"""A real server in a process of its own, over a model of a small table."""
+"""A real server in a separate process that serves the model of a small table."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ import pytest
 from addml.client import Client, _Connection
 from tests.cli.running import QUICK, command, run_addml, write_small
 
-PATIENCE = 20  # seconds for a server to end
+STOP_SECONDS = 20  # for a server to stop
 
 
 @dataclass
 class Server:
-    """Where it is, and what it must be told."""
+    """A running server with its URL, its token and its working folder."""
 
     process: subprocess.Popen[str]
     url: str
@@ -37,30 +37,30 @@ class Server:
         return Client(self.url, self.token)
 
     def ask(self, method: str, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any, Any]:
-        """The status, the headers and the body of an answer, as JSON where it is; without the token."""
-        unsaid = {} if body is None else {"content-type": "application/x-www-form-urlencoded"}  # as curl -d does
-        connection = _Connection(self.url.removeprefix("http://"), timeout=60)  # reads an answer that comes early
-        connection.request(method, path, body, unsaid | {key.replace("_", "-"): headers[key] for key in headers})
-        with connection.getresponse() as answer:
-            text = answer.read().decode()
+        """Status, headers and body of the response to a request without the token; a JSON body is parsed."""
+        defaults = {} if body is None else {"content-type": "application/x-www-form-urlencoded"}  # as curl -d does
+        connection = _Connection(self.url.removeprefix("http://"), timeout=60)  # reads a response that comes early
+        connection.request(method, path, body, defaults | {key.replace("_", "-"): headers[key] for key in headers})
+        with connection.getresponse() as response:
+            text = response.read().decode()
         connection.close()
-        is_json = answer.headers.get("content-type", "").startswith("application/json")
-        return answer.status, answer.headers, json.loads(text) if is_json and text else text
+        is_json = response.headers.get("content-type", "").startswith("application/json")
+        return response.status, response.headers, json.loads(text) if is_json and text else text
 
 
 @contextmanager
 def serving(
     folder: Path, *arguments: object, hangup: Any = signal.SIG_DFL, files: int | None = None, **variables: str
 ) -> Iterator[Server]:
-    """`addml serve` at a free port, with these variables; it is gone at the end, with all that it has begun.
+    """Run `addml serve` at a free port with these environment variables; stop it and its jobs at the end.
 
-    What it does when its terminal goes is up to `hangup`, not to whatever ran the tests, which may be nohup. It may
-    have so many open `files`.
+    `hangup` is its handler of SIGHUP, so that tests under nohup behave alike. `files` limits its open files.
     """
 
-    def heed() -> None:
-        for number, way in ((signal.SIGINT, signal.SIG_DFL), (signal.SIGTERM, signal.SIG_DFL), (signal.SIGHUP, hangup)):
-            signal.signal(number, way)
+    def set_up() -> None:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGHUP, hangup)
         if files is not None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, files))
 
@@ -71,7 +71,7 @@ def serving(
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, **variables},
-        preexec_fn=heed,
+        preexec_fn=set_up,
         start_new_session=True,
     )
     with process:
@@ -82,20 +82,20 @@ def serving(
             url, _, token = line.split()[-1].partition("/?token=")
             yield Server(process, url, token, folder)
         finally:
-            _end(process)
+            _stop(process)
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """As a polite kill does, and then by force, its jobs too."""
+def _stop(process: subprocess.Popen[str]) -> None:
+    """Terminate the server, then kill whatever is left of it and its jobs."""
     process.terminate()
     with suppress(subprocess.TimeoutExpired):
-        process.wait(PATIENCE)
+        process.wait(STOP_SECONDS)
     with suppress(ProcessLookupError):  # nothing is left
         os.killpg(process.pid, signal.SIGKILL)
 
 
-def ended(server: Server) -> str:
-    """What it said on standard error, once it has ended as after a polite kill."""
+def stop(server: Server) -> str:
+    """Terminate the server and return its standard error."""
     server.process.terminate()
     return server.process.communicate(timeout=60)[1]
 
@@ -105,23 +105,24 @@ def connected(server):
     return socket.create_connection((host, int(port)), timeout=20)
 
 
-def asked(server, method, path, body=None, **headers):
+def fetch(server, method, path, body=None, **headers):
+    """The response to a request with the token."""
     return server.ask(method, path, body, authorization=f"Bearer {server.token}", **headers)
 
 
-def over(server, job):
-    """A job when it has ended."""
-    while (now := asked(server, "GET", f"/api/v1/jobs/{job['id']}")[2])["state"] in ("waiting", "running"):
+def finished(server, job):
+    """Wait until the job ends and return it."""
+    while (job := fetch(server, "GET", f"/api/v1/jobs/{job['id']}")[2])["state"] in ("waiting", "running"):
         time.sleep(0.1)
-    return now
+    return job
 
 
 @pytest.fixture(scope="package")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that offers the model `small`, beside small.csv."""
+    """A server of the model `small`, in the folder of small.csv."""
     folder = tmp_path_factory.mktemp("web")
     write_small(folder / "small.csv")
     run_addml(folder, "fit", "small.csv", *QUICK).succeeded()
-    with serving(folder, "small.model") as one:
-        yield one
-        assert "Traceback" not in ended(one)
+    with serving(folder, "small.model") as running:
+        yield running
+        assert "Traceback" not in stop(running)

@@ -115,13 +115,13 @@ def test_the_host_header_opens_nothing(host, monkeypatch):
     """Older versions of Starlette put it into the address unread."""
     monkeypatch.setattr(Request, "url", URL(f"http://{host}/api/v1/models"))
     own = guard()
-    assert own._answer(asked("/api/v1/models", host=host)).status_code == 401
-    assert own._answer(asked("/api/v1/health", host=host)) is None
+    assert own._intercept(asked("/api/v1/models", host=host)).status_code == 401
+    assert own._intercept(asked("/api/v1/health", host=host)) is None
 
 
 @pytest.mark.parametrize("path", ["//evil.example/", "/\\\\evil.example/", "///evil.example/"])
 def test_the_first_address_leads_to_no_other_server(path):
-    answer = guard()._answer(asked(f"{path}?token={'t' * 20}"))
+    answer = guard()._intercept(asked(f"{path}?token={'t' * 20}"))
     assert answer.headers["location"] == "/evil.example/"
 
 

@@ -25,7 +25,7 @@ from addml.server.access import is_rare
 from addml.server.job import check_unpacked
 from addml.server.jobs import FOLDER_PREFIX, resident, watch
 from tests.cli.running import QUICK, run_addml, write_small
-from tests.server.conftest import asked, connected, over, serving
+from tests.server.conftest import connected, fetch, finished, serving
 
 
 @pytest.fixture(scope="module")
@@ -92,8 +92,8 @@ def test_idle_connections_keep_nobody_out(tight):
 
 def test_a_small_file_that_unpacks_to_much_is_not_read(tight):
     body = gzip.compress(b"a,b\n" + b"1,2\n" * 5_000_000)
-    _, _, job = asked(tight, "POST", "/api/v1/jobs?name=bomb.csv.gz", body)
-    error = over(tight, job)["error"]
+    _, _, job = fetch(tight, "POST", "/api/v1/jobs?name=bomb.csv.gz", body)
+    error = finished(tight, job)["error"]
     assert error["code"] == "too_large"
     assert error["message"].startswith("bomb.csv.gz: unpacks to more than 5 MB")
 
@@ -110,16 +110,16 @@ def test_a_sheet_with_more_rows_than_excel_holds_is_not_read(tmp_path):
 @pytest.mark.slow
 def test_a_job_that_runs_too_long_is_stopped_and_the_queue_is_bounded(tight):
     body, path = (tight.folder / "small.csv").read_bytes(), "/api/v1/jobs?name=small.csv"
-    _, _, endless = asked(tight, "POST", f"{path}&epochs=1000000&members=50", body)
-    while asked(tight, "GET", f"/api/v1/jobs/{endless['id']}")[2]["state"] == "waiting":
+    _, _, endless = fetch(tight, "POST", f"{path}&epochs=1000000&members=50", body)
+    while fetch(tight, "GET", f"/api/v1/jobs/{endless['id']}")[2]["state"] == "waiting":
         time.sleep(0.05)
-    waiting = [asked(tight, "POST", f"{path}&epochs=2&members=2", body) for _ in range(4)]
+    waiting = [fetch(tight, "POST", f"{path}&epochs=2&members=2", body) for _ in range(4)]
     assert [status for status, _, _ in waiting] == [202, 202, 429, 429]
     assert waiting[2][2]["error"]["code"] == "queue_full"
     assert waiting[2][1]["retry-after"] == "1"
     assert tight.ask("GET", "/api/v1/ready")[0] == 503
-    assert over(tight, endless)["error"]["code"] == "time_limit"
-    ends = [over(tight, job) for _, _, job in waiting[:2]]  # each has its turn; a busy machine may need its 8 s too
+    assert finished(tight, endless)["error"]["code"] == "time_limit"
+    ends = [finished(tight, job) for _, _, job in waiting[:2]]  # each has its turn; a busy machine may need its 8 s too
     assert {(one["state"], (one["error"] or {}).get("code")) for one in ends} <= {
         ("done", None),
         ("failed", "time_limit"),
@@ -144,10 +144,10 @@ def test_few_large_bodies_are_read_at_once(tight):
         for one in (first, second):
             one.sendall(f"{head}Content-Length: 2000000\r\n\r\n{{".encode())
         time.sleep(0.2)
-        status, _, said = asked(tight, "POST", "/api/v1/models/small/score", b" " * 1_500_000)
+        status, _, said = fetch(tight, "POST", "/api/v1/models/small/score", b" " * 1_500_000)
         assert (status, said["error"]["code"]) == (503, "busy")
         assert tight.ask("GET", "/api/v1/health")[0] == 200
-    assert asked(tight, "POST", "/api/v1/models/small/score", b" " * 4_000_000)[0] == 413
+    assert fetch(tight, "POST", "/api/v1/models/small/score", b" " * 4_000_000)[0] == 413
 
 
 def test_rows_of_every_type_get_the_same_scores(tight):
@@ -161,12 +161,12 @@ def test_rows_of_every_type_get_the_same_scores(tight):
         "text/csv": (tight.folder / "small.csv").read_bytes(),
         "application/vnd.apache.arrow.stream": sink.getvalue().to_pybytes(),
     }
-    answers = {kind: asked(tight, "POST", path, body, content_type=kind)[2] for kind, body in bodies.items()}
+    answers = {kind: fetch(tight, "POST", path, body, content_type=kind)[2] for kind, body in bodies.items()}
     expected = answers.pop("application/json")
     assert len(expected["results"]) == 300
     for kind, answer in answers.items():
         assert answer == expected, kind
-    status, _, said = asked(tight, "POST", path, b"x", content_type="image/png")
+    status, _, said = fetch(tight, "POST", path, b"x", content_type="image/png")
     assert (status, said["error"]["code"]) == (415, "unsupported_type")
 
 
@@ -179,7 +179,7 @@ def test_rows_of_every_type_get_the_same_scores(tight):
     ],
 )
 def test_what_is_too_long_or_wide_is_refused_before_it_is_read(tight, kind, body, words):
-    status, _, said = asked(tight, "POST", "/api/v1/models/small/score", body, content_type=kind)
+    status, _, said = fetch(tight, "POST", "/api/v1/models/small/score", body, content_type=kind)
     assert (status, said["error"]["code"]) == (413, "too_large")
     assert words in said["error"]["message"]
 
@@ -191,7 +191,7 @@ def test_a_body_of_unknown_size_is_scored(tight):
     connection.request("POST", "/api/v1/models/small/score", iter([row[:9], row[9:]]), headers, encode_chunked=True)
     answer = connection.getresponse()
     assert answer.status == 200
-    assert json.loads(answer.read())["results"] == asked(tight, "POST", "/api/v1/models/small/score", row)[2]["results"]
+    assert json.loads(answer.read())["results"] == fetch(tight, "POST", "/api/v1/models/small/score", row)[2]["results"]
     connection.close()
 
 
@@ -202,10 +202,10 @@ def test_compressed_arrow_is_refused_before_it_is_unpacked(tight, codec):
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as stream:
         stream.write_table(table)
     body, kind = sink.getvalue().to_pybytes(), "application/vnd.apache.arrow.stream"
-    _, _, said = asked(tight, "POST", "/api/v1/models/small/score", body, content_type=kind)
+    _, _, said = fetch(tight, "POST", "/api/v1/models/small/score", body, content_type=kind)
     assert "is compressed" in said["error"]["message"]
     for broken in (b"", b"\xff\xff\xff\xff\x10\0\0\0" + b"\x7f" * 16, body[:100]):
-        assert asked(tight, "POST", "/api/v1/models/small/score", broken, content_type=kind)[0] == 422
+        assert fetch(tight, "POST", "/api/v1/models/small/score", broken, content_type=kind)[0] == 422
 
 
 def test_a_model_that_is_written_anew_is_used_by_rows_and_files(tmp_path):
@@ -213,9 +213,9 @@ def test_a_model_that_is_written_anew_is_used_by_rows_and_files(tmp_path):
     run_addml(tmp_path, "fit", "small.csv", *QUICK).succeeded()
     row = json.dumps({"rows": [{"height": 170, "weight": 70, "colour": "red", "when": "2025-03-03"}]}).encode()
     with serving(tmp_path, "small.model") as one:
-        before = asked(one, "POST", "/api/v1/models/small/score", row)[2]
+        before = fetch(one, "POST", "/api/v1/models/small/score", row)[2]
         run_addml(tmp_path, "fit", "small.csv", "--members", 2, "--epochs", 3, "--contamination", 0.02).succeeded()
-        after = asked(one, "POST", "/api/v1/models/small/score", row)[2]
+        after = fetch(one, "POST", "/api/v1/models/small/score", row)[2]
         job = one.client.detect(tmp_path / "small.csv", model="small")
     assert before["model_hash"] != after["model_hash"] == job["summary"]["model_hash"]
     assert before["threshold"] != after["threshold"] == job["summary"]["threshold"]
@@ -228,8 +228,8 @@ def test_nothing_is_left_of_a_server_that_is_killed(tmp_path, monkeypatch):
     write_small(tmp_path / "small.csv")
     with serving(tmp_path) as one:
         body = (tmp_path / "small.csv").read_bytes()
-        _, _, job = asked(one, "POST", "/api/v1/jobs?name=small.csv&epochs=1000000", body)
-        while asked(one, "GET", f"/api/v1/jobs/{job['id']}")[2]["progress"] is None:
+        _, _, job = fetch(one, "POST", "/api/v1/jobs?name=small.csv&epochs=1000000", body)
+        while fetch(one, "GET", f"/api/v1/jobs/{job['id']}")[2]["progress"] is None:
             time.sleep(0.05)
         begun = [file.read_text().split() for file in Path(f"/proc/{one.process.pid}/task").glob("*/children")]
         ((child,),) = filter(None, begun)
@@ -242,7 +242,7 @@ def test_nothing_is_left_of_a_server_that_is_killed(tmp_path, monkeypatch):
             time.sleep(0.1)
     assert len(list((tmp_path / "tmp").glob(f"{FOLDER_PREFIX}*"))) == 1
     with serving(tmp_path) as one:
-        assert asked(one, "GET", "/api/v1/jobs")[2]["total"] == 0
+        assert fetch(one, "GET", "/api/v1/jobs")[2]["total"] == 0
         assert len(list((tmp_path / "tmp").glob(f"{FOLDER_PREFIX}*"))) == 1  # its own
 
 
@@ -250,13 +250,13 @@ def test_nothing_is_left_of_a_server_that_is_killed(tmp_path, monkeypatch):
 
 
 def test_what_is_not_allowed_says_what_is(tight):
-    status, headers, said = asked(tight, "PUT", "/api/v1/jobs")
+    status, headers, said = fetch(tight, "PUT", "/api/v1/jobs")
     assert (status, said["error"]["code"]) == (405, "method_not_allowed")
     assert {*headers["allow"].replace(" ", "").split(",")} == {"GET", "HEAD", "POST"}
 
 
 def test_a_slash_leads_nowhere(tight):
-    status, headers, _ = asked(tight, "GET", "/api/v1/models/", host="evil.example")
+    status, headers, _ = fetch(tight, "GET", "/api/v1/models/", host="evil.example")
     assert (status, headers["location"]) == (404, None)
 
 
@@ -267,9 +267,9 @@ def test_a_browser_without_a_token_gets_a_page(tight):
 
 
 def test_lists_come_in_pages(tight):
-    assert asked(tight, "GET", "/api/v1/models?limit=1")[2]["total"] >= 1
-    assert asked(tight, "GET", "/api/v1/models?offset=1000")[2]["models"] == []
-    status, _, said = asked(tight, "GET", "/api/v1/models?limit=0")
+    assert fetch(tight, "GET", "/api/v1/models?limit=1")[2]["total"] >= 1
+    assert fetch(tight, "GET", "/api/v1/models?offset=1000")[2]["models"] == []
+    status, _, said = fetch(tight, "GET", "/api/v1/models?limit=0")
     assert (status, said["error"]["message"]) == (422, "limit='0': give a whole number from 1 to 1000")
 
 
@@ -277,7 +277,7 @@ def test_requests_are_counted_and_logged_without_the_token(tmp_path):
     log = tmp_path / "access.log"
     with serving(tmp_path, "--access-log", log, "--root-path", "/shop") as one:
         assert one.ask("GET", "/api/v1/health")[0] == 200
-        _, _, metrics = asked(one, "GET", "/metrics")
+        _, _, metrics = fetch(one, "GET", "/metrics")
         assert 'addml_requests_total{method="GET",path="/api/v1/health",status="200"} 1\n' in metrics
         assert 'addml_request_seconds_count{path="/api/v1/health"} 1\n' in metrics
         connection = HTTPConnection(one.url.removeprefix("http://"))
@@ -286,7 +286,7 @@ def test_requests_are_counted_and_logged_without_the_token(tmp_path):
         assert answer.headers["location"] == "/shop/"
         assert "Path=/shop;" in answer.headers["set-cookie"]
         connection.close()
-        document = asked(one, "GET", "/api/v1/openapi.json")[2]
+        document = fetch(one, "GET", "/api/v1/openapi.json")[2]
         assert (document["openapi"], document["servers"]) == ("3.1.0", [{"url": "/shop"}])
     lines = log.read_text()
     assert " GET /shop/api/v1/health 200 " in lines

@@ -11,7 +11,7 @@ import pytest
 
 from addml.server.jobs import resident
 from tests.cli.running import QUICK, run_addml, write_small
-from tests.server.conftest import asked, connected, ended, over, serving
+from tests.server.conftest import connected, fetch, finished, serving, stop
 
 pytestmark = pytest.mark.slow
 GB = 10**9
@@ -43,7 +43,7 @@ class Watch:
         while not self.is_over:
             self.most = max(self.most, resident(self.server.process.pid))
             self.answered += self.server.ask("GET", "/api/v1/health")[0] == 200
-            self.scored += asked(self.server, "POST", "/api/v1/models/small/score", ROW)[0] == 200
+            self.scored += fetch(self.server, "POST", "/api/v1/models/small/score", ROW)[0] == 200
             time.sleep(0.05)
 
     def __enter__(self):
@@ -61,18 +61,18 @@ def test_300_idle_connections_with_256_files(folder):
         try:
             idle += [connected(one) for _ in range(300)]
             assert [one.ask("GET", "/api/v1/health")[0] for _ in range(5)] == [200] * 5
-            assert asked(one, "GET", "/api/v1/jobs")[0] == 200
+            assert fetch(one, "GET", "/api/v1/jobs")[0] == 200
         finally:
             for connection in idle:
                 connection.close()
-        assert len(ended(one)) < 10_000  # it wrote 140 MB before
+        assert len(stop(one)) < 10_000  # it wrote 140 MB before
 
 
 def test_a_gzip_of_3_mb_that_unpacks_to_a_gigabyte_and_a_half(usual):
     body = gzip.compress(b"a,b\n" + b"1,2\n" * 2_500_000) * 150
     assert len(body) < 3 * 10**6
     with Watch(usual) as watch:
-        error = over(usual, asked(usual, "POST", "/api/v1/jobs?name=bomb.csv.gz", body)[2])["error"]
+        error = finished(usual, fetch(usual, "POST", "/api/v1/jobs?name=bomb.csv.gz", body)[2])["error"]
     assert (error["code"], "unpacks to more than 1,000 MB" in error["message"]) == ("too_large", True)
     assert watch.most < 0.7 * GB
 
@@ -98,8 +98,8 @@ def test_a_workbook_with_millions_of_rows(usual, tmp_path, row, times):
             sheet.write(b"</sheetData></worksheet>")
     assert (tmp_path / "bomb.xlsx").stat().st_size < 1.5 * 10**6
     with Watch(usual) as watch:
-        job = asked(usual, "POST", "/api/v1/jobs?name=bomb.xlsx", (tmp_path / "bomb.xlsx").read_bytes())[2]
-        error = over(usual, job)["error"]
+        job = fetch(usual, "POST", "/api/v1/jobs?name=bomb.xlsx", (tmp_path / "bomb.xlsx").read_bytes())[2]
+        error = finished(usual, job)["error"]
     assert "has more than 1,048,576 rows" in error["message"]
     assert watch.most < 0.7 * GB
 
@@ -109,7 +109,7 @@ def send_four(server, body):
     statuses = []
 
     def send():
-        statuses.append(asked(server, "POST", "/api/v1/models/small/score", body)[0])
+        statuses.append(fetch(server, "POST", "/api/v1/models/small/score", body)[0])
 
     threads = [threading.Thread(target=send) for _ in range(4)]
     for one in threads:
@@ -135,13 +135,13 @@ def test_four_json_bodies_of_56_mb(usual, folder):
 
 def test_500_uploads_and_a_training_without_end(usual):
     body, path = (usual.folder / "small.csv").read_bytes(), "/api/v1/jobs?name=small.csv&epochs=1000000&members=50"
-    found = [asked(usual, "POST", path, body) for _ in range(500)]
+    found = [fetch(usual, "POST", path, body) for _ in range(500)]
     taken = [job["id"] for status, _, job in found if status == 202]
     assert 20 <= len(taken) <= 21  # one may run already
     assert {status for status, _, _ in found[len(taken) :]} == {429}
-    assert asked(usual, "POST", "/api/v1/models/small/score", ROW)[0] == 200  # others are served meanwhile
+    assert fetch(usual, "POST", "/api/v1/models/small/score", ROW)[0] == 200  # others are served meanwhile
     for id in taken:
-        assert asked(usual, "DELETE", f"/api/v1/jobs/{id}")[0] == 204
+        assert fetch(usual, "DELETE", f"/api/v1/jobs/{id}")[0] == 204
 
 
 def test_a_full_disk_shows_no_path(folder, tmp_path):
@@ -152,10 +152,10 @@ def test_a_full_disk_shows_no_path(folder, tmp_path):
     try:
         with serving(folder, TMPDIR=str(small)) as one:
             rows = b"".join(b"%d,%d\n" % (i % 97, i % 89) for i in range(150_000))
-            status, _, said = asked(one, "POST", "/api/v1/jobs?name=a.csv", b"a,b\n" + rows * 2)
+            status, _, said = fetch(one, "POST", "/api/v1/jobs?name=a.csv", b"a,b\n" + rows * 2)
             assert (status, said["error"]["code"]) == (507, "disk_full")
-            job = asked(one, "POST", "/api/v1/jobs?name=a.csv&members=2&epochs=2", b"a,b\n" + rows[:800_000])[2]
-            error = over(one, job)["error"]
+            job = fetch(one, "POST", "/api/v1/jobs?name=a.csv&members=2&epochs=2", b"a,b\n" + rows[:800_000])[2]
+            error = finished(one, job)["error"]
         assert error["code"] == "disk_full"
         assert str(small) not in json.dumps([said, error])
         assert "the server's disk is full" in error["message"]

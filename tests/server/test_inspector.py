@@ -98,7 +98,7 @@ def test_what_went_wrong_is_shown(page, tmp_path):
 
 
 def test_the_focus_stays_when_a_list_is_made_anew(page):
-    page.value("document.querySelector('#runs .away').focus()")
+    page.value("document.querySelector('#runs .delete').focus()")
     before = page.value("(document.activeElement.mine = true, document.activeElement.dataset.key)")
     page.value("(lists.runs = '', refresh())")
     assert page.value("document.activeElement.mine") is None
@@ -108,7 +108,7 @@ def test_the_focus_stays_when_a_list_is_made_anew(page):
 def test_a_run_that_is_removed_is_shown_no_longer(server, page):
     hand_in(page, server.folder / "small.csv")
     page.wait("!!document.querySelector('#runs [aria-current]')?.textContent.startsWith('small.csv')")
-    page.value("document.querySelector('#runs li:has([aria-current]) .away').click()")
+    page.value("document.querySelector('#runs li:has([aria-current]) .delete').click()")
     page.wait("shown === null && document.querySelector('#view').children.length === 0")
     page.value("new Promise((done) => setTimeout(done, 1200))")  # it is looked after every second
     assert page.value("document.querySelector('#failure').hidden")

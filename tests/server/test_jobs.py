@@ -25,7 +25,7 @@ from addml.io.write import naming_file
 from addml.server import DISK_FULL, Limits, jobs
 from addml.server import job as job_process
 from addml.server.app import _error
-from addml.server.jobs import _label, _values, taken_options
+from addml.server.jobs import _label, _values, remote_options
 from addml.server.models import Models, ServedModel, score_rows
 from tests.cli.running import QUICK, run_addml, write_small
 from tests.server.conftest import serving
@@ -102,7 +102,7 @@ def test_what_was_learned_can_be_taken_home(server, job, tmp_path):
     assert [row["score"] for row in json.loads(done.out)["top"]] == [row["score"] for row in job["summary"]["top"]]
     scored = server.client.detect(server.folder / "small.csv", model="small")
     assert "model" not in scored["files"]
-    with pytest.raises(ServerError, match=r"small.csv was scored with small; this job has no model of its own"):
+    with pytest.raises(ServerError, match=r"small.csv was scored with small; only jobs that train have a model file"):
         server.client.download(scored, "model", tmp_path / "none.zip")
 
 
@@ -440,8 +440,8 @@ def test_a_job_takes_these_options_and_no_others():
         "causal",
     ]
     train += ["by", "encoder", "epochs", "members", "sample", "all_rows", "clean", "one_sided", "scorer", "seed"]
-    assert {*taken_options("score")} == {*score, "flag", "per_day", "alarm_rate", "max_false_alarms", "known_normal"}
-    assert {*taken_options("detect")} == {*score, *train, "flag", "per_day"}
+    assert {*remote_options("score")} == {*score, "flag", "per_day", "alarm_rate", "max_false_alarms", "known_normal"}
+    assert {*remote_options("detect")} == {*score, *train, "flag", "per_day"}
 
 
 @pytest.mark.parametrize("command", ["score", "detect"])
@@ -486,7 +486,7 @@ def answered(monkeypatch, request):
     monkeypatch.setattr("sys.stdin", io.StringIO(request))
     monkeypatch.setattr("sys.stdout", out)
     monkeypatch.setattr(job_process.signal, "signal", lambda *given: None)
-    monkeypatch.setattr(job_process, "_end_with_server", lambda: None)
+    monkeypatch.setattr(job_process, "_exit_with_server", lambda: None)
     job_process.main()
     return [json.loads(line) for line in out.getvalue().splitlines()]
 

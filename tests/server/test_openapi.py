@@ -21,7 +21,7 @@ def test_every_path_is_described(server):
     assert (document["openapi"], document["info"]["version"]) == ("3.1.0", __version__)
     api = Api(Models("cpu"), Limits(), Observer(None))
     routes = {(route.path, method) for route in api.routes() for method in route.methods - {"HEAD"}}
-    api.work.close()
+    api.queue.close()
     described = [(path, method.upper()) for path, methods in document["paths"].items() for method in methods]
     assert len(described) == len(routes) == 15
     assert {*described} == routes

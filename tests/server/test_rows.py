@@ -15,7 +15,7 @@ import pytest
 
 import addml
 from addml.client import Client, ServerError
-from addml.server.models import _known
+from addml.server.models import _accepted_keys
 from tests.cli.running import run_addml
 
 COLUMNS = {"height": float, "weight": float, "colour": str, "when": str}
@@ -137,7 +137,7 @@ def test_what_is_not_used_may_be_of_any_kind(server, rows):
 
 
 def test_the_names_of_what_lies_within_are_known():
-    assert _known(SimpleNamespace(used=("a.b.c", "d"), by=(), ids=("e",))) == {"a", "a.b", "a.b.c", "d", "e"}
+    assert _accepted_keys(SimpleNamespace(used=("a.b.c", "d"), by=(), ids=("e",))) == {"a", "a.b", "a.b.c", "d", "e"}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from addml.errors import AddmlError
 from addml.server import listen
 from tests.cli.running import QUICK, run_addml, spawn_addml, write_small
 from tests.server import conftest
-from tests.server.conftest import ended, serving
+from tests.server.conftest import serving, stop
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -48,7 +48,7 @@ def test_it_outlives_its_terminal_under_nohup(tmp_path):
 
 def test_no_test_leaves_a_server_behind(tmp_path, monkeypatch):
     """Not even one that heeds nothing."""
-    monkeypatch.setattr(conftest, "PATIENCE", 0.1)
+    monkeypatch.setattr(conftest, "STOP_SECONDS", 0.1)
     with serving(tmp_path) as one:
         one.process.send_signal(signal.SIGSTOP)
     assert one.process.returncode == -signal.SIGKILL
@@ -90,7 +90,7 @@ def test_answers_go_out_at_once(host):
 @pytest.mark.slow
 def test_others_are_let_in_only_when_told_and_that_is_said(tmp_path):
     with serving(tmp_path, "--host", "0.0.0.0") as one:
-        assert "other machines can reach 0.0.0.0" in ended(one)
+        assert "other machines can reach 0.0.0.0" in stop(one)
 
 
 @pytest.mark.slow

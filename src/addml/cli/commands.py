@@ -18,7 +18,7 @@ from addml.cli import outputs, screen
 from addml.cli.arguments import Device, argument, option, with_options
 from addml.cli.compare import compare
 from addml.cli.outputs import Files
-from addml.cli.screen import Screen, bars
+from addml.cli.screen import Screen
 from addml.errors import USAGE, AddmlError
 from addml.io.source import STANDARD_INPUT, NoRowsError, is_special
 from addml.pipeline.options import Options, check
@@ -28,8 +28,8 @@ from addml.text import counted, visible
 if TYPE_CHECKING:
     from addml.pipeline.ranking import Result
 
-LONGEST_LINE = 1000  # characters per line of an error message, which may quote a table cell
-MORE_ANOMALIES, NO_ROWS, DRIFTED = 3, 4, 5  # exit codes
+MAX_LINE = 1000  # characters per line of an error message, which may quote a table cell
+TOO_MANY_FLAGGED, NO_ROWS, DRIFTED = 3, 4, 5  # exit codes
 INPUTS = (
     "CSV, Parquet, Arrow, JSON Lines, Excel, NumPy or MATLAB file; folder of Parquet files or images; "
     "database address; or - for standard input."
@@ -65,8 +65,8 @@ app = typer.Typer(
 )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(value: bool) -> None:
+    if value:
         from addml import __version__
 
         print(f"addml {__version__}")
@@ -92,8 +92,8 @@ def _detect(options: Options, folder: Path = Path()) -> None:
     from addml.pipeline import run
 
     options = check(options, "detect")
-    name = str(folder / outputs.name_of(options.file))
-    files = outputs.planned(options, name, scored=True, report=True, model=options.model)
+    name = str(folder / outputs.stem_of(options.file))
+    files = outputs.plan_files(options, name, scored=True, report=True, model=options.model)
     options = _with_checkpoint(options, options.model or name, "detect")
     Session("detect", options, files).run(run.detect)
 
@@ -105,11 +105,11 @@ def fit(file: File, options: Options) -> None:
     from addml.pipeline import run
 
     options = check(options, "fit")
-    name = outputs.name_of(options.file)
-    files = outputs.planned(options, name, model=options.model or f"{name}.model")
+    name = outputs.stem_of(options.file)
+    files = outputs.plan_files(options, name, model=options.model or f"{name}.model")
     options = _with_checkpoint(options, str(files.model), "fit")
     session = Session("fit", options, files)
-    with session.screen.warned():
+    with session.screen.show_warnings():
         if options.engine is None:
             result = run.fit(options, session.progress)
         else:
@@ -135,14 +135,14 @@ def score(file: File, options: Options) -> None:
     from addml.pipeline import run
 
     options = check(options, "score")
-    name = outputs.name_of(options.file)
+    name = outputs.stem_of(options.file)
     if options.engine is None:
-        return Session("score", options, outputs.planned(options, name, scored=True)).run(run.score)
+        return Session("score", options, outputs.plan_files(options, name, scored=True)).run(run.score)
     from addml.cluster.parts import score_table
 
     output = options.output or f"{name}.scored"
     session = Session("score", options, Files())
-    with session.screen.warned():
+    with session.screen.show_warnings():
         summary = score_table(options, output, session.progress)
         rows, parts = counted(summary["rows"], "row"), counted(summary["parts"], "part")
         session.screen.say(f"{options.source}: {rows} in {parts}, {summary['scored']} scored in this run")
@@ -156,7 +156,7 @@ def evaluate(file: File, options: Options) -> None:
     from addml.pipeline import run
 
     options = check(options, "evaluate")
-    Session("evaluate", options, outputs.planned(options, outputs.name_of(options.file))).run(run.evaluate)
+    Session("evaluate", options, outputs.plan_files(options, outputs.stem_of(options.file))).run(run.evaluate)
 
 
 @app.command()
@@ -165,9 +165,9 @@ def info(model: Model, options: Options) -> None:
     """Show a saved model's columns, settings, training, threshold, version and size."""
     from addml.pipeline import run
 
-    about, out = run.info(model), Screen(options)
-    out.document(about)
-    screen.show_model(out, about)
+    metadata, out = run.info(model), Screen(options)
+    out.document(metadata)
+    screen.show_model(out, metadata)
 
 
 @app.command()
@@ -178,15 +178,15 @@ def diff(before: Model, after: Before, file: File, options: Options) -> None:
     from addml.pipeline import diffs
 
     options = check(options, "diff")
-    files = outputs.planned(options, "diff")
+    files = outputs.plan_files(options, "diff")
     session = Session("diff", options, files, before=before, after=after)
-    with session.screen.warned():
-        moved = diffs.compare(before, after, options, session.progress)
+    with session.screen.show_warnings():
+        diff = diffs.compare(before, after, options, session.progress)
         if files.scored is not None:
-            write_table(moved.table, files.scored)
-        session.write_record({"rows": moved.to_json(0)["rows"]})
-        screen.show_diff(session.screen, moved, options.top)
-        session.screen.show_result(moved.to_json(options.top), files.named())
+            write_table(diff.table, files.scored)
+        session.write_record({"rows": diff.to_json(0)["rows"]})
+        screen.show_diff(session.screen, diff, options.top)
+        session.screen.show_result(diff.to_json(options.top), files.by_name())
 
 
 @app.command()
@@ -252,19 +252,19 @@ class Session:
         """`arguments`: the positional arguments for the run record, besides FILE."""
         self.command, self.options, self.files, self.arguments = command, options, files, arguments
         self.screen = Screen(options, to_stderr=bool(files.to_stdout))
-        self.progress = bars(self.screen)
+        self.progress = self.screen.progress()
         self.started = datetime.now(UTC)
 
     def run(self, work: Callable[[Options, Progress], Result]) -> None:
         """Do the work, then finish; warnings are printed and kept."""
-        with self.screen.warned():
+        with self.screen.show_warnings():
             self.finish(work(self.options, self.progress))
 
     def finish(self, result: Result) -> None:
         """Write the files, show the findings and set the exit code."""
         options, findings = self.options, result.findings
-        settings, notes = options.of(self.command) | {"file": findings.source}, self.screen.warnings
-        findings = replace(findings, notes=(*findings.notes, *notes), settings=settings)
+        settings = options.of(self.command) | {"file": findings.source}
+        findings = replace(findings, notes=(*findings.notes, *self.screen.warnings), settings=settings)
         findings = outputs.write_result(self.files, result, findings, options)
         self.write_record({"rows": findings.rows, "anomalies": findings.anomalies})
         if options.redact:
@@ -272,13 +272,13 @@ class Session:
 
             findings = redacted(findings)
         screen.show_findings(self.screen, findings, options.top)
-        self.screen.show_result(findings.to_json(options.top), self.files.named())
+        self.screen.show_result(findings.to_json(options.top), self.files.by_name())
         if options.fail_on_drift and any(entry["drifted"] for entry in findings.drift):
             raise typer.Exit(DRIFTED)
         if options.fail_above is not None and findings.anomalies > options.fail_above:
             flagged = counted(findings.anomalies, findings.noun)
             print(f"{flagged} flagged: more than --fail-above {options.fail_above:,}", file=sys.stderr)
-            raise typer.Exit(MORE_ANOMALIES)
+            raise typer.Exit(TOO_MANY_FLAGGED)
 
     def finish_training(self, result: Result) -> None:
         """Write the model and the run record, then show the training."""
@@ -287,7 +287,7 @@ class Session:
         self.write_record({"rows": findings.rows, "threshold": findings.threshold})
         screen.show_reading(self.screen, findings)
         screen.show_training(self.screen, findings)
-        self.screen.show_result(findings.to_json(0), self.files.named())
+        self.screen.show_result(findings.to_json(0), self.files.by_name())
 
     def write_record(self, outcome: dict[str, Any]) -> None:
         """Write options, versions and outcome next to the output."""
@@ -320,8 +320,8 @@ def run(app: typer.Typer = app, name: str = "addml") -> None:
 
 
 def _shortened(line: str) -> str:
-    """Cut the middle of a long line; the place at its start and the remedy at its end remain."""
-    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE // 2]} … {line[-LONGEST_LINE // 2 :]}"
+    """Cut the middle of a long line; the location at its start and the remedy at its end remain."""
+    return line if len(line) <= MAX_LINE else f"{line[: MAX_LINE // 2]} … {line[-MAX_LINE // 2 :]}"
 
 
 def _handle_signals() -> None:

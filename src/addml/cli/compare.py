@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from addml.cli.arguments import Device, Jobs, argument, option, with_options
-from addml.cli.outputs import planned
-from addml.cli.screen import Screen, bars, show_left_out
+from addml.cli.outputs import plan_files
+from addml.cli.screen import Screen, show_left_out
 from addml.errors import USAGE, AddmlError
 from addml.pipeline.options import Options
 from addml.text import counted, did_you_mean
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from addml.pipeline.rivals import LabelledTable, Method, Row
 
-ROWS = 10_000  # some rivals take quadratic time
+MAX_ROWS = 10_000  # some rivals take quadratic time
 NOTES = (
     "AUC and average precision (AP) in percent, mean ± standard deviation of nine runs.",
     "seen: tested on the training rows; unseen: on a held-out third; one-class: trained on normal rows only.",
@@ -47,7 +47,7 @@ def compare(
     methods: Methods = None,
     rank_by: RankBy = "unseen",
     output: Output = None,
-    sample: Sample = ROWS,
+    sample: Sample = MAX_ROWS,
     jobs: Jobs = 1,
     device: Device = "auto",
 ) -> None:
@@ -58,20 +58,21 @@ def compare(
         raise AddmlError("compare needs a label column: --label NAME.", USAGE)
     if rank_by not in rivals.SETTINGS:
         raise AddmlError(f"--rank-by {rank_by}: must be one of {', '.join(rivals.SETTINGS)}.", USAGE)
-    chosen = known_methods(methods or rivals.METHODS, rivals.RIVALS)
-    target = planned(replace(options, output=output), "").scored
-    screen, failures, rows = Screen(options), list[str](), list[dict[str, Any]]()
-    progress = bars(screen)
-    with screen.warned():
+    names = known_methods(methods or rivals.METHODS, rivals.RIVALS)
+    target = plan_files(replace(options, output=output), "").scored
+    screen = Screen(options)
+    progress = screen.progress()
+    failures, rows = list[str](), list[dict[str, Any]]()
+    with screen.show_warnings():
         with progress.stage(f"Reading {file}", None):
             data = rivals.read(options, sample)
-        tasks = [rivals.MethodTask(method, data) for method in chosen]
+        tasks = [rivals.MethodTask(name, data) for name in names]
         with progress.stage("Comparing", len(tasks)) as advance:
-            run = runner(options.engine, options.address)
-            for ended, own in run(tasks, rivals.Machine.of(device, jobs), jobs):
+            run_tasks = runner(options.engine, options.address)
+            for ended, results in run_tasks(tasks, rivals.Machine.of(device, jobs), jobs):
                 failures += [] if ended.failure is None else [f"{ended.task.title}: {ended.failure}"]
                 progress.note(f"compare: {ended.task.title}: {'failed' if ended.failure else f'{ended.seconds:.1f} s'}")
-                rows += own
+                rows += results
                 advance(1)
     for line in failures:
         print(f"Failed: {line}", file=sys.stderr)
@@ -82,20 +83,20 @@ def compare(
         raise typer.Exit(1)
 
 
-def known_methods(given: Sequence[str], rivals: Mapping[str, Method]) -> list[str]:
+def known_methods(texts: Sequence[str], rivals: Mapping[str, Method]) -> list[str]:
     """Resolve comma-separated method names, ignoring case; an error lists all methods."""
     from addml.pipeline.rivals import OWN
 
     names = [*OWN, *rivals]
     by_name = {name.lower(): name for name in names}
-    found = [part for text in given for part in map(str.strip, text.split(",")) if part]
-    for part in found:
-        if part.lower() not in by_name:
-            hint = did_you_mean(part, names)
-            raise AddmlError(f"--methods: {part!r} is not a known method.{hint} Choose from {', '.join(names)}.", USAGE)
-    if given and not found:
+    methods = [name for text in texts for name in map(str.strip, text.split(",")) if name]
+    for name in methods:
+        if name.lower() not in by_name:
+            hint = did_you_mean(name, names)
+            raise AddmlError(f"--methods: {name!r} is not a known method.{hint} Choose from {', '.join(names)}.", USAGE)
+    if texts and not methods:
         raise AddmlError(f"--methods is empty; choose from {', '.join(names)}.", USAGE)
-    return list(dict.fromkeys(by_name[part.lower()] for part in found))
+    return list(dict.fromkeys(by_name[name.lower()] for name in methods))
 
 
 def runner(engine: str | None, address: str | None) -> Callable[..., Any]:
@@ -113,22 +114,22 @@ def ranked_means(rows: Sequence[Row], by: str) -> list[Row]:
     """Mean and standard deviation per method and setting, sorted by AUC in the setting `by`, then by name."""
     import numpy as np
 
-    runs: dict[tuple[str, str], list[Row]] = {}
+    groups: dict[tuple[str, str], list[Row]] = {}
     for row in rows:
-        runs.setdefault((row["method"], row["setting"]), []).append(row)
-    found: list[Row] = []
-    for (method, setting), own in runs.items():
-        scoring = [row["score_seconds"] for row in own if row["score_seconds"] is not None]
+        groups.setdefault((row["method"], row["setting"]), []).append(row)
+    results: list[Row] = []
+    for (method, setting), runs in groups.items():
+        scoring = [run["score_seconds"] for run in runs if run["score_seconds"] is not None]
         means: Row = {"method": method, "setting": setting}
         for name in ("auc", "ap"):
-            values = [row[name] for row in own]
+            values = [run[name] for run in runs]
             means |= {name: float(np.mean(values)), f"{name}_spread": float(np.std(values, ddof=1))}
-        means["fit_seconds"] = float(np.mean([row["fit_seconds"] for row in own]))
+        means["fit_seconds"] = float(np.mean([run["fit_seconds"] for run in runs]))
         means["score_seconds"] = float(np.mean(scoring)) if scoring else None  # the fit scores the seen rows
-        means["stability"] = own[0]["stability"]  # the same in all settings
-        found.append(means)
-    best = {one["method"]: -one["auc"] for one in found if one["setting"] == by}
-    return sorted(found, key=lambda one: (best[one["method"]], one["method"]))
+        means["stability"] = runs[0]["stability"]  # the same in all settings
+        results.append(means)
+    auc = {result["method"]: result["auc"] for result in results if result["setting"] == by}
+    return sorted(results, key=lambda result: (-auc[result["method"]], result["method"]))
 
 
 def _write(
@@ -138,7 +139,7 @@ def _write(
 
     from addml.io.write import write_table
 
-    about = {
+    metadata = {
         "source": data.name,
         "rows": data.table.num_rows,
         "columns": data.table.num_columns,
@@ -146,8 +147,8 @@ def _write(
         "notes": list(data.notes),
         "left_out": [{"column": name, "why": why} for name, why in data.dropped],
     }
-    size = f"{counted(about['rows'], 'row')}, {counted(about['columns'], 'column')}"
-    screen.say(f"{data.name}: {size}, {counted(about['anomalies'], 'anomaly', 'anomalies')}", style="bold")
+    size = f"{counted(metadata['rows'], 'row')}, {counted(metadata['columns'], 'column')}"
+    screen.say(f"{data.name}: {size}, {counted(metadata['anomalies'], 'anomaly', 'anomalies')}", style="bold")
     for note in data.notes:
         screen.say(f"  {note}")
     show_left_out(screen, data.dropped)
@@ -155,23 +156,23 @@ def _write(
     if target is not None:
         write_table(pa.Table.from_pylist(results), target)
         screen.say(f"results: {target}")
-    screen.document({**about, "by": by, "results": results, "failures": failures})
+    screen.document({**metadata, "by": by, "results": results, "failures": failures})
 
 
 def _show_ranking(screen: Screen, results: list[Row], by: str) -> None:
     """The methods, best first: percent, stability, seconds to fit and to score a third of the rows."""
     methods: dict[str, dict[str, Row]] = {}
-    for one in results:
-        methods.setdefault(one["method"], {})[one["setting"]] = one
-    lines = []
-    for rank, (method, own) in enumerate(methods.items(), start=1):
-        areas = [f"{100 * one['auc']:.1f} ± {100 * one['auc_spread']:.1f}" for one in own.values()]
-        timed = own["unseen" if by == "seen" else by]
+    for result in results:
+        methods.setdefault(result["method"], {})[result["setting"]] = result
+    rows = []
+    for rank, (method, settings) in enumerate(methods.items(), start=1):
+        aucs = [f"{100 * result['auc']:.1f} ± {100 * result['auc_spread']:.1f}" for result in settings.values()]
+        timed = settings["unseen" if by == "seen" else by]
         times = (f"{timed['stability']:.3f}", f"{timed['fit_seconds']:.3f}", f"{timed['score_seconds']:.4f}")
-        lines.append((rank, method, *areas, f"{100 * own[by]['ap']:.1f}", *times))
-    figures = ("AUC seen", "AUC unseen", "AUC one-class", f"AP {by}", "Stability", "Fit, s", "Score, s")
+        rows.append((rank, method, *aucs, f"{100 * settings[by]['ap']:.1f}", *times))
+    measures = ("AUC seen", "AUC unseen", "AUC one-class", f"AP {by}", "Stability", "Fit, s", "Score, s")
     screen.say()
-    screen.grid(("Rank", "Method", *figures), lines, right=figures, no_wrap=("Rank", "Method"))
+    screen.table(("Rank", "Method", *measures), rows, right=measures, no_wrap=("Rank", "Method"))
     screen.say()
     for note in NOTES:
         screen.say(f"  {note}")

@@ -45,14 +45,14 @@ class Files:
 
     @property
     def to_stdout(self) -> list[str]:
-        return [FILE_NAMES.get(name, name) for name, path in self.named().items() if STREAMS.get(path) == STDOUT]
+        return [FILE_NAMES.get(name, name) for name, path in self.by_name().items() if STREAMS.get(path) == STDOUT]
 
-    def named(self) -> dict[str, str]:
-        paths = {one.name: getattr(self, one.name) for one in fields(self)}
+    def by_name(self) -> dict[str, str]:
+        paths = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: str(path) for name, path in paths.items() if path is not None}
 
 
-def name_of(file: str) -> str:
+def stem_of(file: str) -> str:
     """The stem of a run's file names: transactions for data/transactions.csv.gz."""
     if file == STANDARD_INPUT:
         return "stdin"
@@ -63,7 +63,7 @@ def name_of(file: str) -> str:
     return path.name if path.is_dir() else Path(stem).stem
 
 
-def planned(
+def plan_files(
     options: Options, name: str, *, scored: bool = False, report: bool = False, model: str | None = None
 ) -> Files:
     """The files that the options ask for, plus the command's defaults, named after `name`."""
@@ -80,57 +80,57 @@ def planned(
     page = options.report or (f"{name}.report.{options.format or 'html'}" if report else None)
     if options.format is not None and page is None:
         raise AddmlError("--format needs a report; add --report FILE.", USAGE, option="format")
-    named = (table, None if options.no_report else page, options.figures, options.maps, model)
-    files = Files(*(None if text is None else Path(os.path.expanduser(text)) for text in named))
+    texts = (table, None if options.no_report else page, options.figures, options.maps, model)
+    files = Files(*(None if text is None else Path(os.path.expanduser(text)) for text in texts))
     files = replace(files, record=_record_path(files))
     _check(options, files)
-    on_stdout = [*files.to_stdout, *(["JSON document (--json)"] if options.json else [])]
-    if len(on_stdout) > 1:
-        both = " and the ".join(on_stdout)
+    to_stdout = [*files.to_stdout, *(["JSON document (--json)"] if options.json else [])]
+    if len(to_stdout) > 1:
+        both = " and the ".join(to_stdout)
         raise AddmlError(f"the {both} cannot both go to standard output; write one to a file.", USAGE)
     return files
 
 
 def _record_path(files: Files) -> Path | None:
     """transactions.run.toml next to transactions.scored.csv, else next to the model or report; none for a pipe."""
-    kept = [path for path in (files.scored, files.model, files.report) if path is not None and not is_special(path)]
-    if not kept:
+    paths = [path for path in (files.scored, files.model, files.report) if path is not None and not is_special(path)]
+    if not paths:
         return None
-    stem = kept[0].name
+    stem = paths[0].name
     for ending in ENDINGS:
         stem = stem.removesuffix(ending) or stem
-    return kept[0].parent / f"{stem}.run.toml"
+    return paths[0].parent / f"{stem}.run.toml"
 
 
 def _check(options: Options, files: Files) -> None:
-    """Refuse, before a long run, files that could not be written after it."""
+    """Refuse files that cannot be written before the run, not after it."""
     from addml.inputs.disk import is_part
     from addml.io.write import table_format
     from addml.report import FORMATS
 
     source = Path(os.path.expanduser(options.file)).resolve()
-    seen = {source: "input, which is never overwritten"}
-    for name, text in files.named().items():
-        path, words, is_folder = Path(text), FILE_NAMES.get(name, name), name in FOLDERS
+    titles = {source: "input, which is never overwritten"}  # by path
+    for name, text in files.by_name().items():
+        path, title, is_folder = Path(text), FILE_NAMES.get(name, name), name in FOLDERS
         if text == STANDARD_INPUT:
             pipe = "" if is_folder else ", or /dev/stdout to pipe it"
-            raise AddmlError(f"'-' is not a file name; give the {words} a name{pipe}.")
+            raise AddmlError(f"'-' is not a file name; give the {title} a name{pipe}.")
         if is_special(path):
             continue
-        if other := seen.get(path.resolve()):
-            renamed, kept = (other, words) if name == "record" else (words, other)
-            raise AddmlError(f"{path}: is also the {kept}; give the {renamed} another name.")
-        seen[path.resolve()] = words
+        if other := titles.get(path.resolve()):
+            fixed, movable = (title, other) if name == "record" else (other, title)
+            raise AddmlError(f"{path}: is also the {fixed}; give the {movable} another name.")
+        titles[path.resolve()] = title
         if is_part(path, options.file) or (name in ("figures", "maps") and source in path.resolve().parents):
-            raise AddmlError(f"{path}: is inside the input folder, to be read next time; write the {words} elsewhere.")
+            raise AddmlError(f"{path}: is inside the input folder, to be read next time; write the {title} elsewhere.")
         if path.exists() and path.is_dir() != is_folder:
-            raise AddmlError(f"{path}: is a {'file' if is_folder else 'folder'}; give the {words} another name.")
+            raise AddmlError(f"{path}: is a {'file' if is_folder else 'folder'}; give the {title} another name.")
         check_writable(path)
         if name == "scored":
             table_format(path)
         if name == "report" and options.format is None and path.suffix and path.suffix.lower() not in FORMATS:
-            endings = f"end its name in {', '.join(FORMATS)}, or set --format"
-            raise AddmlError(f"{path}: a report is HTML or Markdown; {endings}.")
+            remedy = f"end its name in {', '.join(FORMATS)}, or set --format"
+            raise AddmlError(f"{path}: a report is HTML or Markdown; {remedy}.")
 
 
 def check_writable(path: Path) -> None:
@@ -163,17 +163,18 @@ def write_result(files: Files, result: Result, findings: Findings, options: Opti
     if options.output_sql is not None:
         pieces = stored(pieces, options.file, options.output_sql)
         if files.scored is None:
-            rows = sum(piece.num_rows for piece in pieces)
-            notes = [f"database: {rows:,} rows written to the table {options.output_sql}"]
+            n_rows = sum(piece.num_rows for piece in pieces)
+            notes = [f"database: {n_rows:,} rows written to the table {options.output_sql}"]
     if files.scored is not None:
         notes = write_pieces(pieces, files.scored)
     findings = replace(findings, notes=(*findings.notes, *notes))
-    for name, content in result.maps if files.maps is not None else ():
-        path = Path(files.named()["maps"], name)
-        with naming_file(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, content)
-    reported = replace(findings, notes=(*findings.notes, *(one.words for one in findings.hidden)))
+    if files.maps is not None:
+        for name, content in result.maps:
+            path = files.maps / name
+            with naming_file(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, content)
+    reported = replace(findings, notes=(*findings.notes, *(hidden.words for hidden in findings.hidden)))
     if files.report is not None:
         write_report(reported, files.report, format=options.format, redact=options.redact)  # type: ignore[arg-type]
     if files.figures is not None:
@@ -194,23 +195,24 @@ def write_example(folder: Path) -> Path:
     with naming_file(folder):
         folder.mkdir(parents=True, exist_ok=True)
     bundle, path = load_breast_cancer(), folder / "breast-cancer.csv"
-    kinds = bundle.target_names[bundle.target]
-    kept = np.sort(np.concatenate([np.flatnonzero(kinds == "benign"), np.flatnonzero(kinds == "malignant")[:20]]))
-    columns = {name: bundle.data[kept, place] for place, name in enumerate(map(str, bundle.feature_names))}
-    table = {"patient": [f"patient {row + 1}" for row in kept], **columns, "diagnosis": kinds[kept]}
+    diagnoses = bundle.target_names[bundle.target]
+    benign, malignant = np.flatnonzero(diagnoses == "benign"), np.flatnonzero(diagnoses == "malignant")
+    rows = np.sort(np.concatenate([benign, malignant[:20]]))
+    columns = dict(zip(map(str, bundle.feature_names), bundle.data[rows].T, strict=True))
+    table = {"patient": [f"patient {row + 1}" for row in rows], **columns, "diagnosis": diagnoses[rows]}
     write_table(pa.table(table), path)
     return path
 
 
 def record(command: str, options: Mapping[str, Any], started: datetime, outcome: Mapping[str, Any]) -> str:
     """TOML with the options, then a table `run`, which `--config` ignores."""
-    about = {
+    metadata = {
         "command": shlex.join(["addml", *map(without_password, sys.argv[1:])]),
         "folder": os.getcwd(),
         "started": started.isoformat(timespec="seconds"),
         "seconds": round((datetime.now(UTC) - started).total_seconds(), 3),
     }
-    tables = {"run": about, "run.outcome": outcome, "run.versions": versions()}
+    tables = {"run": metadata, "run.outcome": outcome, "run.versions": versions()}
     path = Path(os.path.expanduser(options.get("file") or os.devnull))
     if path.is_file():
         stat = path.stat()

@@ -21,18 +21,13 @@ if TYPE_CHECKING:
     from addml.pipeline.diffs import DayDiff, ModelDiff
 
 PLAIN_WIDTH = 120  # characters, if the output is not a terminal
-MOST_NAMED = 8  # columns per sentence
-MOST_GROUPS = 5  # of similar rows
-MOST_IDS, LONGEST_ID = 6, 40  # id columns per row; characters per id
-MOST_DRIFTED = 10  # columns
+MAX_NAMES = 8  # columns per sentence
+MAX_GROUPS = 5  # of similar rows
+MAX_IDS, MAX_ID_LENGTH = 6, 40  # id columns per row; characters per id
+MAX_DRIFTED = 10  # columns
 
 
-def bars(screen: Screen) -> Progress:
-    """Progress bars, or none with `--quiet` and `--json`."""
-    return Progress() if screen.silent else Bars()
-
-
-class Bars(Progress):
+class ProgressBars(Progress):
     """One progress bar per stage, with rows per second and time left."""
 
     @contextmanager
@@ -67,11 +62,15 @@ class Screen:
     """Text for people and JSON for programs; silent with `--quiet` and `--json`."""
 
     def __init__(self, options: Options, to_stderr: bool = False) -> None:
-        """`to_stderr`: standard output is taken by a file of the run."""
+        """`to_stderr`: a file of the run goes to standard output."""
         self.options = options
         self.to_stderr = to_stderr
         self.silent = options.quiet or options.json
         self.warnings: list[str] = []
+
+    def progress(self) -> Progress:
+        """Progress bars, or none with `--quiet` and `--json`."""
+        return Progress() if self.silent else ProgressBars()
 
     def console(self) -> Console:
         from rich.console import Console
@@ -87,8 +86,8 @@ class Screen:
         self.say()
         self.say(text, style="bold")
 
-    def grid(
-        self, names: Sequence[str], lines: Iterable[Sequence[object]], right: Sequence[str], no_wrap: Sequence[str] = ()
+    def table(
+        self, names: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str], no_wrap: Sequence[str] = ()
     ) -> None:
         """Print a table; the columns in `right` are right-aligned; a cell may be a styled text."""
         from rich.table import Table
@@ -98,36 +97,36 @@ class Screen:
         for name in names:
             justify: Any = "right" if name in right else "left"
             table.add_column(Text(visible(name)), justify=justify, no_wrap=name in no_wrap)
-        for line in lines:
-            table.add_row(*(cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in line))
+        for row in rows:
+            table.add_row(*(cell if isinstance(cell, Text) else Text(visible(str(cell))) for cell in row))
         self.console().print(table)
 
     def document(self, content: Mapping[str, Any]) -> None:
-        """Print the JSON document if `--json` asks for it."""
+        """Print the JSON document with `--json`."""
         if self.options.json:
             ascii_only = not sys.stdout.encoding.lower().startswith("utf")
             print(json.dumps(json_value(content), indent=1, ensure_ascii=ascii_only, allow_nan=False))
 
     def show_result(self, content: Mapping[str, Any], files: Mapping[str, str]) -> None:
-        """List the files that were written, or print the JSON document with them."""
+        """List the written files, or print the JSON document with them."""
         self.say()
-        for name in sorted(files, key="report".__eq__):  # the report last, as it is the one to open
+        for name in sorted(files, key="report".__eq__):  # the report comes last, as it is the file to open
             self.say(f"{FILE_NAMES.get(name, name)}: {files[name]}", wrap=False)
         self.document({**content, "files": files})
 
     @contextmanager
-    def warned(self) -> Iterator[None]:
+    def show_warnings(self) -> Iterator[None]:
         """Print each warning as one line on standard error and keep it for the report."""
 
-        def warn(message: Any, *about: Any, **more: Any) -> None:
+        def show(message: Any, *args: Any, **kwargs: Any) -> None:
             self.warnings.append(str(message))
             print(f"Warning: {visible(str(message))}", file=sys.stderr)
 
-        shown, warnings.showwarning = warnings.showwarning, warn
+        original, warnings.showwarning = warnings.showwarning, show
         try:
             yield
         finally:
-            warnings.showwarning = shown
+            warnings.showwarning = original
 
 
 def show_findings(screen: Screen, findings: Findings, top: int) -> None:
@@ -138,8 +137,8 @@ def show_findings(screen: Screen, findings: Findings, top: int) -> None:
         _show_evaluation(screen, findings.evaluation, findings.noun)
     if findings.check:
         screen.title("Faults planted in held-out rows, scored by a model trained on the rest (an estimate)")
-        cells = [(x["kind"], percent(x["flagged"]), percent(x["first"]), x["verdict"]) for x in findings.check]
-        screen.grid(("kind", "flagged", "in the top 1%", ""), cells, right=("flagged", "in the top 1%"))
+        rows = [(x["kind"], percent(x["flagged"]), percent(x["first"]), x["verdict"]) for x in findings.check]
+        screen.table(("kind", "flagged", "in the top 1%", ""), rows, right=("flagged", "in the top 1%"))
     if findings.drift:
         _show_drift(screen, findings.drift)
 
@@ -154,21 +153,21 @@ def show_reading(screen: Screen, findings: Findings) -> None:
 
 
 def show_left_out(screen: Screen, left_out: Sequence[tuple[str, str]]) -> None:
-    reasons: dict[str, list[str]] = {}
-    for name, why in left_out:
-        reasons.setdefault(why, []).append(name)
-    for why, names in reasons.items():
-        screen.say(f"  dropped, {why}: {listed(names, MOST_NAMED)}")
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in left_out:
+        by_reason.setdefault(reason, []).append(name)
+    for reason, names in by_reason.items():
+        screen.say(f"  dropped, {reason}: {listed(names, MAX_NAMES)}")
 
 
 def show_training(screen: Screen, findings: Findings) -> None:
     if findings.trained_rows:
         seconds = sum(float(entry.get("seconds", 0)) for entry in findings.history)
-        rows, took = counted(findings.trained_rows, findings.noun), _took(len(findings.history), seconds)
-        screen.say(f"  trained on {rows}{took}; threshold {findings.threshold:.4g}")
+        rows, duration = counted(findings.trained_rows, findings.noun), _duration(len(findings.history), seconds)
+        screen.say(f"  trained on {rows}{duration}; threshold {findings.threshold:.4g}")
 
 
-def _took(epochs: int, seconds: float) -> str:
+def _duration(epochs: int, seconds: float) -> str:
     return f": {counted(epochs, 'epoch')}, {seconds:.1f} s" if epochs else ""  # frozen networks have no epochs
 
 
@@ -176,55 +175,55 @@ def _show_ranking(screen: Screen, findings: Findings, top: int) -> None:
     """The most anomalous rows, the number of flagged ones, hidden rows and groups of similar ones."""
     examples = findings.examples[:top]
     if examples:
-        ids = list(examples[0].ids)[:MOST_IDS]
+        id_names = list(examples[0].ids)[:MAX_IDS]
         similar = {group.ranks[0]: len(group.ranks) - 1 for group in findings.groups}
-        cells = []
-        for one in examples:
-            names = [one_line(one.ids.get(name, ""), LONGEST_ID) for name in ids]
-            why = "; ".join(reason.words for reason in one.reasons)
-            more = similar.get(one.rank, 0)
-            why += f" (and {counted(more, 'similar row')})" if more else ""
-            rarity = "" if one.p_value is None else one_in(one.p_value, findings.least_p_value)
-            mark = "*" if one.is_anomaly else ""
-            cells.append((one.rank, one.row, *names, f"{one.score:.4g}", rarity, mark, why))
+        rows = []
+        for example in examples:
+            ids = [one_line(example.ids.get(name, ""), MAX_ID_LENGTH) for name in id_names]
+            reasons = "; ".join(reason.words for reason in example.reasons)
+            if count := similar.get(example.rank, 0):
+                reasons += f" (and {counted(count, 'similar row')})"
+            rarity = "" if example.p_value is None else one_in(example.p_value, findings.least_p_value)
+            mark = "*" if example.is_anomaly else ""
+            rows.append((example.rank, example.row, *ids, f"{example.score:.4g}", rarity, mark, reasons))
         screen.say()
-        names = ["rank", "row", *ids, "score", "rarity", "", "reasons"]
-        screen.grid(names, cells, right=("rank", "row", "score", "rarity"))
+        names = ["rank", "row", *id_names, "score", "rarity", "", "reasons"]
+        screen.table(names, rows, right=("rank", "row", "score", "rarity"))
     flagged = f"{findings.anomalies:,} of {counted(findings.rows, findings.noun)} flagged"
-    found = sum(one.is_anomaly for one in findings.ranked)
-    events = "" if findings.track is None else f"{counted(found, 'event')}: "
+    n_events = sum(event.is_anomaly for event in findings.ranked)
+    events = "" if findings.track is None else f"{counted(n_events, 'event')}: "
     screen.title(f"{events}{flagged} (*): {findings.rule}")
     for hidden in findings.hidden:
         screen.say(f"  {hidden.words}")
-    for group in [group for group in findings.groups if len(group.ranks) > 1][:MOST_GROUPS]:
-        ranks = listed(list(map(str, group.ranks)), MOST_NAMED)
+    for group in [group for group in findings.groups if len(group.ranks) > 1][:MAX_GROUPS]:
+        ranks = listed(list(map(str, group.ranks)), MAX_NAMES)
         screen.say(f"  {len(group.ranks):,} similar {findings.noun}s: {group.words} (ranks {ranks})")
 
 
 def _show_evaluation(screen: Screen, evaluation: Mapping[str, Any], noun: str) -> None:
-    marked, rows = counted(evaluation["anomalies"], "anomaly", "anomalies"), counted(evaluation["rows"], noun)
-    what = "" if "kinds" in evaluation else "label column "
-    screen.title(f"Compared with the {what}{evaluation['label']} ({marked} in {rows})")
-    for name, words in MEASURES.items():
+    anomalies, rows = counted(evaluation["anomalies"], "anomaly", "anomalies"), counted(evaluation["rows"], noun)
+    label = evaluation["label"] if "kinds" in evaluation else f"label column {evaluation['label']}"
+    screen.title(f"Compared with the {label} ({anomalies} in {rows})")
+    for name, title in MEASURES.items():
         if name in evaluation:
-            screen.say(f"  {words}: {evaluation[name]:.4f}")
-    at = ", ".join(f"{share:.3f} at {k:,}" for k, share in evaluation["precision_at"].items())
-    screen.say(f"  precision: {at}")
-    figures = ", ".join(f"{name} {evaluation[name]:.3f}" for name in ("precision", "recall", "f1"))
-    screen.say(f"  flagged {noun}s: {figures}")
+            screen.say(f"  {title}: {evaluation[name]:.4f}")
+    precision_at = ", ".join(f"{share:.3f} at {k:,}" for k, share in evaluation["precision_at"].items())
+    screen.say(f"  precision: {precision_at}")
+    measures = ", ".join(f"{name} {evaluation[name]:.3f}" for name in ("precision", "recall", "f1"))
+    screen.say(f"  flagged {noun}s: {measures}")
     if events := evaluation.get("events"):
         delay = "" if events["delay"] is None else f", with a median delay of {events['delay']:g} steps"
-        found = f"{events['found']:,} of {counted(events['labelled'], 'labelled event')} found{delay}"
+        detected = f"{events['found']:,} of {counted(events['labelled'], 'labelled event')} found{delay}"
         top = f"{events['true_of_first']:,} true among the top {counted(events['labelled'], 'event')}"
-        screen.say(f"  {found}; {counted(events['false'], 'false event')}; {top}")
+        screen.say(f"  {detected}; {counted(events['false'], 'false event')}; {top}")
     if evaluation["unlabelled"]:
         screen.say(f"  ignored: {counted(evaluation['unlabelled'], noun)} without a label")
     if kinds := evaluation.get("kinds"):
-        keys = list(dict.fromkeys(key for one in kinds for key in one))
+        keys = list(dict.fromkeys(key for kind in kinds for key in kind))
         names = ["kind of defect", *(MEASURES.get(key, key) for key in keys[1:])]
-        values = [[one.get(key, "") for key in keys] for one in kinds]
-        cells = [[f"{value:.3f}" if isinstance(value, float) else value for value in line] for line in values]
-        screen.grid(names, cells, right=names[1:])
+        values = [[kind.get(key, "") for key in keys] for kind in kinds]
+        cells = [[f"{value:.3f}" if isinstance(value, float) else value for value in row] for row in values]
+        screen.table(names, cells, right=names[1:])
 
 
 def _show_drift(screen: Screen, drift: Sequence[dict[str, Any]]) -> None:
@@ -232,33 +231,33 @@ def _show_drift(screen: Screen, drift: Sequence[dict[str, Any]]) -> None:
 
     changed = [entry for entry in drift if entry["words"] != UNCHANGED]
     screen.title("Compared with the training rows")
-    for entry in changed[:MOST_DRIFTED]:
+    for entry in changed[:MAX_DRIFTED]:
         screen.say(f"  {entry['column']}: {', '.join(filter(None, (entry.get('figures'), entry['words'])))}")
-    more = len(changed) - MOST_DRIFTED
-    if more > 0:
-        screen.say(f"  {counted(more, 'more column has', 'more columns have')} changed; --json lists all")
+    n_unlisted = len(changed) - MAX_DRIFTED
+    if n_unlisted > 0:
+        screen.say(f"  {counted(n_unlisted, 'more column has', 'more columns have')} changed; --json lists all")
     screen.say(f"  {len(drift) - len(changed):,} of {counted(len(drift), 'column')}: {UNCHANGED}")
 
 
-def show_diff(screen: Screen, moved: ModelDiff | DayDiff, top: int) -> None:
+def show_diff(screen: Screen, diff: ModelDiff | DayDiff, top: int) -> None:
     from addml.pipeline.diffs import DayDiff
 
-    if isinstance(moved, DayDiff):
-        return _show_days(screen, moved, top)
-    about = moved.to_json(top)
-    rows, first, (before, after) = about["rows"], about["compared_first"], about["models"]
-    screen.say(f"{moved.source}: {counted(rows, moved.noun)} scored by {before} and {after}", style="bold", wrap=False)
-    shared = f"; {about['shared_first']:,} of the top {first:,} in common" if first < rows else ""
-    screen.say(f"  rank correlation {about['rank_agreement']:.3f} (Spearman){shared}")
-    new, gone, both = (about["decisions"][what] for what in ("new", "gone", "anomaly"))
+    if isinstance(diff, DayDiff):
+        return _show_days(screen, diff, top)
+    document = diff.to_json(top)
+    rows, compared, (before, after) = document["rows"], document["compared_first"], document["models"]
+    screen.say(f"{diff.source}: {counted(rows, diff.noun)} scored by {before} and {after}", style="bold", wrap=False)
+    shared = f"; {document['shared_first']:,} of the top {compared:,} in common" if compared < rows else ""
+    screen.say(f"  rank correlation {document['rank_agreement']:.3f} (Spearman){shared}")
+    new, gone, both = (document["decisions"][key] for key in ("new", "gone", "anomaly"))
     screen.say(f"  flagged: {both + gone:,} before, {both + new:,} after; {new:,} new, {gone:,} gone")
-    if found := about["moved"]:
+    if moved := document["moved"]:
         keys = ("rank_before", "rank_after", "decision")
         screen.say()
-        screen.grid(
-            (moved.noun, *found[0]["ids"], "rank before", "rank after", "decision"),
-            [[row["row"], *row["ids"].values(), *(row[key] for key in keys)] for row in found],
-            right=(moved.noun, "rank before", "rank after"),
+        screen.table(
+            (diff.noun, *moved[0]["ids"], "rank before", "rank after", "decision"),
+            [[row["row"], *row["ids"].values(), *(row[key] for key in keys)] for row in moved],
+            right=(diff.noun, "rank before", "rank after"),
         )
 
 
@@ -267,34 +266,34 @@ def _show_days(screen: Screen, diff: DayDiff, top: int) -> None:
     (first, second), (before, after) = diff.files, diff.rows
     title = f"{first} ({before:,} rows) and {second} ({after:,} rows) scored by {diff.model}"
     screen.say(title, style="bold", wrap=False)
-    about = diff.to_json(0)
-    kinds = ", ".join(f"{count:,} {status}" for status, count in about["kinds"].items() if count) or "none"
-    flagged = "{:,} before, {:,} after".format(*about["flagged"])
+    document = diff.to_json(0)
+    kinds = ", ".join(f"{count:,} {status}" for status, count in document["kinds"].items() if count) or "none"
+    flagged = "{:,} before, {:,} after".format(*document["flagged"])
     screen.say(f"  flagged: {flagged}; kinds of anomaly: {kinds}")
     for hidden in diff.hidden:
         screen.say(f"  {hidden.words}")
-    found = [one for one in diff.kinds if one.status in ("new", "grown", "gone")][:top]
-    if found:
+    changed = [kind for kind in diff.kinds if kind.status in ("new", "grown", "gone")][:top]
+    if changed:
         screen.say()
-        screen.grid(
+        screen.table(
             ("", "kind", "before", "after", "", "row", "strangest row"),
-            [(x.status, x.id, x.before, x.after, x.words, x.example.row, x.example.words) for x in found],
+            [(x.status, x.id, x.before, x.after, x.words, x.example.row, x.example.words) for x in changed],
             right=("before", "after", "row"),
         )
 
 
-def show_model(screen: Screen, about: Mapping[str, Any]) -> None:
+def show_model(screen: Screen, metadata: Mapping[str, Any]) -> None:
     """The output of `addml info`."""
-    rows = counted(about["trained_rows"], about["noun"])
-    screen.say(f"{about['model']}: {about['bytes'] / 1e6:.2f} MB, addml {about['addml']}", style="bold")
-    screen.say(f"  trained on {rows}{_took(about['epochs'], about['seconds'])}")
-    flagged = f"flags {about['anomalies_in_training']:,} of the {rows}"
-    screen.say(f"  threshold {about['threshold']:.4g} ({about['decided_by']}): {flagged}")
-    screen.say(f"  {about['weights']:,} weights in all members")
-    for kind in dict.fromkeys(about["columns"].values()):
-        names = [name for name, own in about["columns"].items() if own == kind]
-        screen.say(f"  {counted(len(names), f'{kind} column')}: {', '.join(names)}")
-    show_left_out(screen, [(one["column"], one["why"]) for one in about["left_out"]])
-    if about["ids"]:
-        screen.say(f"  id columns: {listed(about['ids'], MOST_NAMED)}")
-    screen.say("  settings: " + ", ".join(f"{name} {value}" for name, value in about["settings"].items()))
+    rows = counted(metadata["trained_rows"], metadata["noun"])
+    screen.say(f"{metadata['model']}: {metadata['bytes'] / 1e6:.2f} MB, addml {metadata['addml']}", style="bold")
+    screen.say(f"  trained on {rows}{_duration(metadata['epochs'], metadata['seconds'])}")
+    flagged = f"flags {metadata['anomalies_in_training']:,} of the {rows}"
+    screen.say(f"  threshold {metadata['threshold']:.4g} ({metadata['decided_by']}): {flagged}")
+    screen.say(f"  {metadata['weights']:,} weights in all members")
+    for column_type in dict.fromkeys(metadata["columns"].values()):
+        names = [name for name, other in metadata["columns"].items() if other == column_type]
+        screen.say(f"  {counted(len(names), f'{column_type} column')}: {', '.join(names)}")
+    show_left_out(screen, [(dropped["column"], dropped["why"]) for dropped in metadata["left_out"]])
+    if metadata["ids"]:
+        screen.say(f"  id columns: {listed(metadata['ids'], MAX_NAMES)}")
+    screen.say("  settings: " + ", ".join(f"{name} {value}" for name, value in metadata["settings"].items()))

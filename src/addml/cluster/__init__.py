@@ -63,36 +63,37 @@ class BatchScorer:
         import narwhals as nw
 
         if isinstance(batch, pa.RecordBatch):
-            whole = self(pa.Table.from_batches([batch]))
-            return pa.record_batch([column.combine_chunks() for column in whole.columns], schema=whole.schema)
+            table = self(pa.Table.from_batches([batch]))
+            return pa.record_batch([column.combine_chunks() for column in table.columns], schema=table.schema)
         frame = nw.from_native(batch, eager_only=True)
         results = nw.from_arrow(self._results(as_table(batch)), backend=frame.implementation)
-        kept = list(frame.columns if self.columns is None else self.columns)
-        if not kept:
+        columns = list(frame.columns if self.columns is None else self.columns)
+        if not columns:
             return results.to_native()
-        names = dict(zip(kept, names_beside(kept, ADDED), strict=True))
-        return frame.select(kept).rename(names).with_columns(*results.iter_columns()).to_native()
+        names = dict(zip(columns, names_beside(columns, ADDED), strict=True))
+        return frame.select(columns).rename(names).with_columns(*results.iter_columns()).to_native()
 
     def stream(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Score an iterator of record batches, as Spark's mapInArrow needs."""
         yield from map(self, batches)
 
     def _results(self, table: pa.Table) -> pa.Table:
-        model, scores, texts = self.model, [np.empty(0)], list[str | None]()
+        model = self.model
         threshold = model.threshold if self.threshold is None else self.threshold
+        score_blocks, reasons = [np.empty(0)], list[str | None]()
         for batch in table.combine_chunks().to_batches(BATCH_ROWS):
             with blas_threads(self.threads):
                 features = features_of(model, batch, 0)
-                found = scores_of(model, batch, features, self.device)
-                flagged = np.flatnonzero(found > threshold)
-                words = reason_texts(reasons_for(model, batch.take(flagged), features[flagged], self.reasons))
-            reasons = np.full(len(found), None)
-            reasons[flagged] = [text or None for text in words.to_pylist()]
-            scores.append(found)
-            texts += reasons.tolist()
-        score = np.concatenate(scores)
-        columns = {"score": score, "is_anomaly": score > threshold, "p_value": model.training.p_values(score)}
-        return pa.table(columns | ({"reasons": pa.array(texts, pa.string())} if self.reasons else {}))
+                scores = scores_of(model, batch, features, self.device)
+                flagged = np.flatnonzero(scores > threshold)
+                texts = reason_texts(reasons_for(model, batch.take(flagged), features[flagged], self.reasons))
+            batch_reasons = np.full(len(scores), None)
+            batch_reasons[flagged] = [text or None for text in texts.to_pylist()]
+            score_blocks.append(scores)
+            reasons += batch_reasons.tolist()
+        scores = np.concatenate(score_blocks)
+        columns = {"score": scores, "is_anomaly": scores > threshold, "p_value": model.training.p_values(scores)}
+        return pa.table(columns | ({"reasons": pa.array(reasons, pa.string())} if self.reasons else {}))
 
 
 def check_version(sender: str) -> None:
@@ -103,13 +104,13 @@ def check_version(sender: str) -> None:
 @lru_cache(maxsize=8)
 def _loaded(path: str, digest: str) -> Model:
     try:
-        found = model_file.digest(path)
+        local_digest = model_file.digest(path)
     except OSError as error:
         remedy = "every machine needs the model under this path"
         raise AddmlError(f"{path}: cannot be read ({error.strerror}); {remedy}.") from None
-    if found != digest:
+    if local_digest != digest:
         raise AddmlError(f"{path}: differs from the sender's model; copy the same model to all machines.")
     model = model_file.load(path)
     if model.columns is None or model.kind != TABLE:
-        raise AddmlError(f"{path}: is a model of numbers only, or of no table; fit one with addml fit.")
+        raise AddmlError(f"{path}: is not the model of a table with named columns; fit one with addml fit.")
     return model

@@ -53,22 +53,22 @@ class Scoring:
         """Write a part. Errors are returned, not raised, so that the other parts continue."""
         result = {"file": part["file"], "rows": 0, "unreadable": "", "failed": ""}
         try:
-            write_pieces(self._scored(part), part["target"])
+            write_pieces(self._score(part), part["target"])
         except ReadError as error:
             return result | {"unreadable": str(error)}
         except (AddmlError, WriteError) as error:
             return result | {"failed": str(error)}
         return result | {"rows": part["stop"] - part["start"]}
 
-    def _scored(self, part: Part) -> Iterator[pa.Table]:
+    def _score(self, part: Part) -> Iterator[pa.Table]:
         """The ids, the file, the row numbers and the results."""
         file, schema = part["file"], pa.ipc.read_schema(pa.py_buffer(self.schema))
-        found = dataset.dataset([file], schema, "parquet", partitioning="hive", partition_base_dir=self.base)
-        name, place, row = os.path.relpath(file, self.base), len(self.scorer.columns or ()), part["start"] + 1
-        for batch in Source(found, file, self.columns).batches(part["start"], part["stop"], BATCH_ROWS):
-            scored = self.scorer(pa.Table.from_batches([batch]))
-            scored = scored.add_column(place, "file", pa.array([name] * batch.num_rows))
-            yield scored.add_column(place + 1, "row", pa.array(np.arange(row, row + batch.num_rows)))
+        rows = dataset.dataset([file], schema, "parquet", partitioning="hive", partition_base_dir=self.base)
+        name, n_ids, row = os.path.relpath(file, self.base), len(self.scorer.columns or ()), part["start"] + 1
+        for batch in Source(rows, file, self.columns).batches(part["start"], part["stop"], BATCH_ROWS):
+            table = self.scorer(pa.Table.from_batches([batch]))
+            table = table.add_column(n_ids, "file", pa.array([name] * batch.num_rows))
+            yield table.add_column(n_ids + 1, "row", pa.array(np.arange(row, row + batch.num_rows)))
             row += batch.num_rows
 
 
@@ -113,7 +113,7 @@ def score_folder(
         reasons = " ".join(listed([unreadable[name] for name in sorted(unreadable)]).split())
         raise AddmlError(
             f"{counted(len(unreadable), 'file')} could not be read: {reasons} "
-            f"The others are scored in {output}; repair these and run the command again."
+            f"The others are scored in {output}; repair the unreadable files and run the command again."
         )
     return {"rows": rows, "parts": len(parts), "scored": scored}
 
@@ -124,7 +124,8 @@ def _rows_of(parts: list[Part]) -> int:
 
 def score_table(options: Options, output: str, progress: Progress) -> dict[str, Any]:
     """`addml score` on a cluster."""
-    model, device = load_model(options, TABLE), "cpu" if options.device == "auto" else options.device
+    model = load_model(options, TABLE)
+    device = "cpu" if options.device == "auto" else options.device
     scorer = BatchScorer.of(str(options.model), reasons=options.reasons, threshold=model.threshold, device=device)
     return score_folder(options.file, scorer, output, progress, options.address, options.workers)
 
@@ -150,17 +151,17 @@ def plan(file: str, scorer: BatchScorer, output: str) -> tuple[Scoring, list[Par
     groups, unreadable = dict[str, list[int]](), dict[str, str]()  # by file: rows per row group, and the error
     for name in map(os.path.abspath, parquet_files(origin) if origin.path.is_dir() else [origin.path]):
         try:
-            about = parquet.read_metadata(name)
-            groups[name] = [about.row_group(place).num_rows for place in range(about.num_row_groups)]
+            metadata = parquet.read_metadata(name)
+            groups[name] = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
         except (pa.ArrowException, OSError) as error:
             unreadable[name] = f"{name}: is empty, damaged or truncated ({error})."
     if not groups:
         raise AddmlError(f"{file}: no file can be read: {listed(list(unreadable.values()))}", file=file)
-    found, _ = folder_dataset(Origin(origin.name, base), list(groups))
-    ids = tuple(dict.fromkeys([*scorer.model.by, *identifiers(scorer.model, found.schema.names)]))
+    rows, _ = folder_dataset(Origin(origin.name, base), list(groups))
+    ids = tuple(dict.fromkeys([*scorer.model.by, *identifiers(scorer.model, rows.schema.names)]))
     scorer = replace(scorer, columns=ids)
     columns = tuple(dict.fromkeys([*scorer.model.used, *ids]))
-    scoring = Scoring(scorer, found.schema.serialize().to_pybytes(), str(base), columns)
+    scoring = Scoring(scorer, rows.schema.serialize().to_pybytes(), str(base), columns)
     parts = list(_parts(groups, base, folder))
     _write_manifest(folder, scorer, parts)
     return scoring, parts, unreadable
@@ -179,25 +180,24 @@ def _parts(groups: dict[str, list[int]], base: Path, folder: Path) -> Iterator[P
 
 def _write_manifest(folder: Path, scorer: BatchScorer, parts: list[Part]) -> None:
     """Write the manifest; refuse a folder whose manifest has other settings or other parts."""
-    rows = dict[str, Any]()
+    entries: dict[str, list[Any]] = {}
     for part in parts:
-        about = os.stat(part["file"])
-        rows[Path(part["target"]).name] = [part["file"], part["start"], part["stop"], about.st_size, about.st_mtime_ns]
+        stat = os.stat(part["file"])
+        entries[Path(part["target"]).name] = [part["file"], part["start"], part["stop"], stat.st_size, stat.st_mtime_ns]
     settings = {name: getattr(scorer, name) for name in ("version", "digest", "reasons", "threshold", "device")}
-    document = {"settings": settings, "parts": rows}
+    document = {"settings": settings, "parts": entries}
     folder.mkdir(parents=True, exist_ok=True)
     manifest = folder / MANIFEST
     if manifest.exists():
-        before = json.loads(manifest.read_bytes())
-        known = before["parts"]
-        changed = [name for name, value in settings.items() if before["settings"][name] != value]
-        changed += [name for name, value in known.items() if rows.get(name, value) != value]
+        previous = json.loads(manifest.read_bytes())
+        changed = [name for name, value in settings.items() if previous["settings"][name] != value]
+        changed += [name for name, entry in previous["parts"].items() if entries.get(name, entry) != entry]
         if changed:
             raise AddmlError(
                 f"{folder}: contains the scores of another run (other {listed(changed)}); "
                 "give another folder, or remove this one."
             )
-        document["parts"] = known | rows
+        document["parts"] = previous["parts"] | entries
     elif any(folder.iterdir()):
         raise AddmlError(f"{folder}: contains other files; give an empty or a new folder.")
     write_whole(manifest, json.dumps(document, indent=1).encode())

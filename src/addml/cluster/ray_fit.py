@@ -30,7 +30,7 @@ from addml.progress import Progress
 
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}
 LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}  # the only setting that makes Ray listen on 127.0.0.1
-EVERY = 50  # steps between averages of the weights: see docs/cluster.md
+STEPS_PER_AVERAGE = 50  # training steps between two averages of the weights: see docs/cluster.md
 MAX_FAILURES = 3  # losses of a worker, after each of which the fit resumes from its checkpoint
 
 
@@ -43,21 +43,21 @@ def connected(address: str | None, workers: int | None) -> Iterator[tuple[Any, i
         import ray
     except ImportError:
         raise ImportError("engine 'ray' needs Ray: pip install 'addml[ray]'") from None
-    is_own = not ray.is_initialized()  # otherwise the caller shuts it down
-    if is_own:
+    starts_ray = not ray.is_initialized()  # otherwise the caller shuts it down
+    if starts_ray:
         one_thread = {"env_vars": dict.fromkeys(ONE_THREAD, "1")}
-        known: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "runtime_env": one_thread}
+        settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "error", "runtime_env": one_thread}
         if address is None:  # one more CPU for the coordinator
-            known |= {"num_cpus": (workers or max_threads(None)) + 1, "include_dashboard": False}
+            settings |= {"num_cpus": (workers or max_threads(None)) + 1, "include_dashboard": False}
         try:
-            ray.init(address=address or "local", **known)
+            ray.init(address=address or "local", **settings)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            words = f"--address {address}: no Ray cluster answers there ({error})."
-            raise AddmlError(words, option="address") from None
+            message = f"--address {address}: no Ray cluster answers there ({error}); start one, or correct the address."
+            raise AddmlError(message, option="address") from None
     try:
         yield ray, workers or max(1, int(ray.cluster_resources().get("CPU", 1)) - 1)
     finally:
-        if is_own:
+        if starts_ray:
             ray.shutdown()
 
 
@@ -70,16 +70,17 @@ def fit_rows(
     storage: Storage | None = None,
     address: str | None = None,
     workers: int | None = None,
-    every: int = EVERY,
+    every: int = STEPS_PER_AVERAGE,
 ) -> Model:
     """Train on all rows of Parquet files, each worker on its shard, and save the model in the folder `output`.
 
     `path`, `output` and the checkpoint must be shared by all machines. Weights are averaged after `every` steps; with
     0, gradients are averaged in every step. After a kill, the same call resumes from the last epoch.
     """
-    storage, plain, left_out = storage or Storage(), *settings_to_json(settings)
-    if left_out:
-        raise AddmlError(f"{', '.join(left_out)}: custom objects cannot be sent to a cluster; use parts of addml.")
+    storage = storage or Storage()
+    plain, custom = settings_to_json(settings)
+    if custom:
+        raise AddmlError(f"{', '.join(custom)}: custom objects cannot be sent to a cluster; use parts of addml.")
     Config.resolve(settings)  # fail before the cluster starts
     open_source(path, columns)
     target = os.path.abspath(os.path.expanduser(output))
@@ -118,7 +119,7 @@ def _train(job: dict[str, Any], workers: int, folder: str) -> None:
 
 
 def _work(job: dict[str, Any]) -> None:
-    """The work of each process in Ray Train's group."""
+    """Train on this worker's shard, in one process of Ray Train's group."""
     check_version(job["version"])
     group = TorchGroup(job["every"])
     storage = Storage(job["checkpoint"], job["scratch"], job["memory"])
@@ -140,7 +141,7 @@ def fit_table(options: Options, output: str, progress: Progress) -> Result:
             storage=storage_of(options),
             address=options.address,
             workers=options.workers,
-            every=0 if options.sync else EVERY,
+            every=0 if options.sync else STEPS_PER_AVERAGE,
         )
         return with_threshold(model, options)
 
@@ -153,13 +154,13 @@ def fit_table(options: Options, output: str, progress: Progress) -> Result:
 def fit_many(fits: Sequence[Fit], *, address: str | None = None, workers: int | None = None) -> list[Model]:
     """Run independent fits as tasks of a cluster, each with the result of `addml.fit.fit`."""
     jobs, models = list[tuple[Any, ...]](), dict[int, Model]()
-    for number, one in enumerate(fits):
-        if one.start is not None:
+    for number, task in enumerate(fits):
+        if task.start is not None:
             raise AddmlError("a refit needs its model in this process; on a cluster, fit from scratch.")
-        X = os.path.abspath(os.path.expanduser(one.X)) if isinstance(one.X, str | os.PathLike) else one.X
+        X = os.path.abspath(os.path.expanduser(task.X)) if isinstance(task.X, str | os.PathLike) else task.X
         if is_on_disk(X) and not isinstance(X, str):
             raise AddmlError(f"{type(X).__name__} cannot be sent to a cluster; give the path of the Parquet files.")
-        jobs.append((number, json.dumps(one.config.settings), X, one.labels, one.names))
+        jobs.append((number, json.dumps(task.config.settings), X, task.labels, task.names))
     with connected(address, workers) as (ray, _):
         for number, model, failure in completed(ray, _fit_one, jobs):
             if model is None:
@@ -186,14 +187,14 @@ def run_on_ray(
 
 def completed(ray: Any, work: Any, arguments: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
     """Call `work` on one core each and yield the results as they finish; the queue holds four calls per core."""
-    remote, ahead = ray.remote(num_cpus=1, max_retries=3)(_checked), 4 * int(ray.cluster_resources().get("CPU", 1))
-    waiting, running = iter(arguments), list[Any]()
+    remote = ray.remote(num_cpus=1, max_retries=3)(_checked)
+    max_queued = 4 * int(ray.cluster_resources().get("CPU", 1))
+    pending, queued = iter(arguments), list[Any]()
     while True:
-        starting = islice(waiting, ahead - len(running))
-        running += [remote.remote(__version__, work, *call) for call in starting]
-        if not running:
+        queued += [remote.remote(__version__, work, *call) for call in islice(pending, max_queued - len(queued))]
+        if not queued:
             return
-        (done,), running = ray.wait(running)
+        (done,), queued = ray.wait(queued)
         yield ray.get(done)
 
 

@@ -65,7 +65,8 @@ class Limits:
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Limits:
-        names, values = [one.name for one in fields(cls)], dict[str, Any]()
+        names = [field.name for field in fields(cls)]
+        values: dict[str, Any] = {}
         for text in texts:
             name, _, value = text.partition("=")
             if name not in names:
@@ -102,25 +103,25 @@ def serve(
     if token:
         check_token(token)
     models = Models(device, folders)
-    listening = listen(host, port)
+    server_socket = listen(host, port)
     secret = token or secrets.token_urlsafe(32)
     root = f"/{root_path.strip('/')}".rstrip("/")
-    announce = partial(_announce, listening, host, "..." if token else secret)
+    announce = partial(_announce, server_socket, host, "..." if token else secret)
     sys.setswitchinterval(SWITCH_INTERVAL)
     with blas_threads(1):  # as in files, for bit-identical scores
-        app = create_app(models, secret, f"addml-{listening.getsockname()[1]}", limits, access_log)
-        Server(app, limits, root, announce).run(sockets=[listening])
+        app = create_app(models, secret, f"addml-{server_socket.getsockname()[1]}", limits, access_log)
+        Server(app, limits, root, announce).run(sockets=[server_socket])
 
 
 def check_token(token: str) -> None:
     """A token must be hard to guess and valid in an HTTP header."""
     if len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable():
-        remedy = f"give at least {MIN_TOKEN} printable ASCII ones, or leave it out for a random token"
-        raise AddmlError(f"--token: {len(token)} characters given; {remedy}")
+        remedy = f"give at least {MIN_TOKEN} printable ASCII characters, or leave it out for a random token"
+        raise AddmlError(f"--token: {len(token)} characters; {remedy}")
 
 
-def _announce(listening: socket.socket, host: str, token: str) -> None:
-    address, port = listening.getsockname()[:2]
+def _announce(server_socket: socket.socket, host: str, token: str) -> None:
+    address, port = server_socket.getsockname()[:2]
     print(f"Inspector and REST at http://{f'[{host}]' if ':' in host else host}:{port}/?token={token}")
     if not ip_address(address).is_loopback:
         print(
@@ -134,9 +135,9 @@ def _announce(listening: socket.socket, host: str, token: str) -> None:
 def listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        listening = socket.create_server((host, port), family=family)
+        server_socket = socket.create_server((host, port), family=family)
         # asyncio sets TCP_NODELAY only if the socket's protocol is TCP; otherwise small answers wait 40 ms for an ACK.
-        return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=listening.detach())
+        return socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=server_socket.detach())
     except OSError as error:
         remedy = "give another --port, or 0 for a free one" if error.errno else "give another --host"
         raise AddmlError(f"{host}:{port}: cannot listen here ({error.strerror or error}); {remedy}.") from error

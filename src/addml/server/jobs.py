@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from addml.checkpoint import lock
-from addml.io.image_folder import SUFFIXES as PICTURES
+from addml.io.image_folder import SUFFIXES as IMAGE_SUFFIXES
 from addml.io.image_folder import ZIP
 from addml.io.read import NAMED
 from addml.io.source import COMPRESSION_NAMES
@@ -36,12 +36,12 @@ from addml.server.models import Models
 from addml.text import did_you_mean
 
 SUFFIXES = [name + packed for name in (*NAMED, "") for packed in (*COMPRESSION_NAMES, "")]
-SUFFIXES += [ZIP, *PICTURES]
-MAX_KEPT = 20  # finished jobs
+SUFFIXES += [ZIP, *IMAGE_SUFFIXES]
+MAX_FINISHED = 20  # finished jobs to keep
 FOLDER_PREFIX = "addml-serve-"
 LOCK = "lock"  # a file in the server's folder, locked while the server lives
 POLL_SECONDS = 0.1
-ZIPPED = "model.zip"
+MODEL_ZIP = "model.zip"
 
 
 @dataclass
@@ -49,13 +49,13 @@ class Job:
     """One uploaded file with its options, state and result."""
 
     id: str
-    file: str  # the client's name for it: a label, never a path
+    file: str  # the client's name for the file: a label, never a path
     model: str | None
     options: list[tuple[str, str]]  # as given by the client
     request: dict[str, Any]
     folder: Path
     upload: Path
-    began: float = field(default_factory=time.monotonic)
+    started: float = field(default_factory=time.monotonic)
     ended: float | None = None
     state: str = "uploading"  # waiting, running, done, failed, stopped
     progress: str | None = None  # the current stage
@@ -66,10 +66,10 @@ class Job:
 
     def short(self) -> dict[str, Any]:
         """The fields shown in a list."""
-        shown = {name: getattr(self, name) for name in ("id", "file", "model", "state", "progress", "error", "made")}
-        return {**shown, "seconds": round((self.ended or time.monotonic()) - self.began, 1)}
+        fields = {name: getattr(self, name) for name in ("id", "file", "model", "state", "progress", "error", "made")}
+        return {**fields, "seconds": round((self.ended or time.monotonic()) - self.started, 1)}
 
-    def whole(self, root: str = "") -> dict[str, Any]:
+    def full(self, root: str) -> dict[str, Any]:
         """All fields: also the URLs of the files below `root`, and the findings as in `addml --json`."""
         names = ["report", "scored", *(["model"] if self.made else [])] if self.state == "done" else []
         files = {name: f"{root}/api/v1/jobs/{self.id}/{name}" for name in names}
@@ -83,9 +83,9 @@ class Jobs:
         self.models, self.limits = models, limits
         remove_abandoned()
         self._root = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX)
-        self._held = (Path(self._root.name) / f".{LOCK}").open("wb")
-        lock(self._held)
-        Path(self._held.name).rename(Path(self._root.name) / LOCK)  # so no other server sees it unlocked
+        self._lock_file = (Path(self._root.name) / f".{LOCK}").open("wb")
+        lock(self._lock_file)
+        Path(self._lock_file.name).rename(Path(self._root.name) / LOCK)  # so no other server sees it unlocked
         self._jobs: dict[str, Job] = {}
         self._lock, self._thread = threading.Lock(), ThreadPoolExecutor(1, "addml jobs")
 
@@ -98,28 +98,31 @@ class Jobs:
         """Create a job. The caller writes its file to `job.upload`, then calls `start`, or `remove` on failure."""
         if self.waiting >= self.limits.queue:
             raise RefusedError(f"{self.waiting} jobs are already waiting; try again later", 429)
-        label, served = _label(file), None if model is None else self.models[model]
-        suffix = max((one for one in SUFFIXES if label.lower().endswith(one)), key=len)
-        given, command = [(name.replace("-", "_"), value) for name, value in options], "score" if served else "detect"
-        values = {**_values(given, command), "device": self.models.device, "file": f"input{suffix}"}
+        label = _label(file)
+        suffix = max((suffix for suffix in SUFFIXES if label.lower().endswith(suffix)), key=len)
+        served = None if model is None else self.models[model]
+        command = "detect" if served is None else "score"
+        pairs = _with_underscores(options)
+        values = {**_values(pairs, command), "device": self.models.device, "file": f"input{suffix}"}
         if served is not None:
             values["model"] = str(served.folder)
         check(Options(**{name: parse(name, value) for name, value in values.items()}), command)
         folder = Path(tempfile.mkdtemp(dir=self._root.name))
         upload = folder / values["file"]
-        values["file"], labels = str(upload), {str(upload): label, f"{folder}{os.sep}": ""}
+        values["file"] = str(upload)
+        labels = {str(upload): label, f"{folder}{os.sep}": ""}
         if served is not None:
             labels[str(served.folder)] = f"{served.name}.model"
         request = {"command": command, "options": values, "labels": labels, "unpacked": self.limits.unpacked}
-        job = Job(secrets.token_hex(8), label, model, given, request, folder, upload)
+        job = Job(secrets.token_hex(8), label, model, pairs, request, folder, upload)
         self._jobs[job.id] = job
         return job
 
     def again(self, id: str, options: Iterable[tuple[str, str]]) -> Job:
         """Run a job's file again. These options replace earlier ones of the same name; empty ones remove them."""
-        job, changed = self[id], [(name.replace("-", "_"), value) for name, value in options]
-        kept = [option for option in job.options if option[0] not in dict(changed)]
-        new = self.new(job.file, job.model, [*kept, *(option for option in changed if option[1])])
+        job, changes = self[id], _with_underscores(options)
+        unchanged = [option for option in job.options if option[0] not in dict(changes)]
+        new = self.new(job.file, job.model, [*unchanged, *((name, value) for name, value in changes if value)])
         try:
             shutil.copyfile(job.upload, new.upload)
         except OSError:
@@ -135,8 +138,8 @@ class Jobs:
             if job.state == "stopped":  # the server is stopping
                 return
             job.state = "waiting"
-            finished = [one for one in self._jobs.values() if one.ended]
-        for old in finished[:-MAX_KEPT]:
+            finished = [other for other in self._jobs.values() if other.ended]
+        for old in finished[:-MAX_FINISHED]:
             with suppress(RefusedError):  # already removed
                 self.remove(old.id)
         self._thread.submit(self._run, job)
@@ -154,9 +157,9 @@ class Jobs:
         with self._lock:
             job = self[id]
             del self._jobs[id]
-            running, job.state = job.process, "stopped"
-        if running is not None:
-            _stop(running)
+            process, job.state = job.process, "stopped"
+        if process is not None:
+            _stop(process)
         self.models.pop(job.made or "", None)
         shutil.rmtree(job.folder, ignore_errors=True)
 
@@ -165,37 +168,37 @@ class Jobs:
             with suppress(RefusedError):
                 self.remove(id)
         self._thread.shutdown()
-        self._held.close()
+        self._lock_file.close()
         self._root.cleanup()
 
     def _run(self, job: Job) -> None:
-        made, model = None, job.folder / MODEL
+        model_name, model = None, job.folder / MODEL
         try:
-            outcome = self._outcome(job)
+            outcome = self._run_process(job)
             if "result" in outcome and model.is_dir():
                 name = job.file.rpartition(".")[0] or job.file
-                with zipfile.ZipFile(job.folder / ZIPPED, "w", zipfile.ZIP_DEFLATED) as archive:
+                with zipfile.ZipFile(job.folder / MODEL_ZIP, "w", zipfile.ZIP_DEFLATED) as archive:
                     for file in sorted(model.iterdir()):
                         archive.write(file, f"{name}.model/{file.name}")
-                made = self.models.add(name, model).name
+                model_name = self.models.add(name, model).name
         except Exception as error:
             outcome = {"error": {"message": type(error).__name__, "code": "internal"}}
-            if job.state != "stopped":  # otherwise the cause is that its files were removed
+            if job.state != "stopped":  # otherwise it failed because its files were removed
                 logging.getLogger("addml").error("job %s", job.id, exc_info=error)
         with self._lock:
             job.process, job.progress, job.ended = None, None, time.monotonic()
             if job.state != "stopped":
-                job.summary, job.error, job.made = outcome.get("result"), outcome.get("error"), made
+                job.summary, job.error, job.made = outcome.get("result"), outcome.get("error"), model_name
                 job.state = "failed" if job.error else "done"
-            elif made is not None:  # the job was removed while its model was being loaded
-                self.models.pop(made, None)
+            elif model_name is not None:  # the job was removed while its model was being loaded
+                self.models.pop(model_name, None)
 
-    def _outcome(self, job: Job) -> dict[str, Any]:
+    def _run_process(self, job: Job) -> dict[str, Any]:
         """Run the job's process and return its last line: the result or the error. Earlier lines report progress."""
         with self._lock:
             if job.state == "stopped":
                 return {}
-            job.began, job.state = time.monotonic(), "running"
+            job.started, job.state = time.monotonic(), "running"
             environment = {name: value for name, value in os.environ.items() if name != "ADDML_TOKEN"}
             job.process = process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "addml.server.job"],  # -P: import nothing from the working folder
@@ -206,20 +209,20 @@ class Jobs:
             )
         assert process.stdin is not None
         assert process.stdout is not None
-        found: dict[str, Any] = {"progress": "starting"}
-        with ThreadPoolExecutor(1, "addml watch") as watching:
-            stopped = watching.submit(watch, process, self.limits)
+        output: dict[str, Any] = {"progress": "starting"}
+        with ThreadPoolExecutor(1, "addml watch") as executor:
+            limit_error = executor.submit(watch, process, self.limits)
             with suppress(BrokenPipeError), process.stdin, process.stdout as lines:
                 process.stdin.write(json.dumps(job.request).encode() + b"\n")
                 process.stdin.flush()  # stays open: the job exits when it closes
                 for line in lines:
-                    found = json.loads(line)
-                    job.progress = found.get("progress")
+                    output = json.loads(line)
+                    job.progress = output.get("progress")
                 process.wait()
-        if "progress" in found:
-            message = f"the job was killed from outside during: {found['progress']}"
-            found = {"error": {"message": message, "code": "killed"}}
-        return {"error": stopped.result()} if stopped.result() else found
+        if "progress" in output:
+            message = f"the job was killed from outside during: {output['progress']}"
+            output = {"error": {"message": message, "code": "killed"}}
+        return {"error": limit_error.result()} if limit_error.result() else output
 
 
 def watch(process: subprocess.Popen[bytes], limits: Limits) -> dict[str, Any] | None:
@@ -235,20 +238,20 @@ def watch(process: subprocess.Popen[bytes], limits: Limits) -> dict[str, Any] | 
             return {"message": message, "code": "time_limit"}
         if resident(process.pid) > limits.memory:
             process.kill()
-            most = f"{limits.memory / 1e6:,.0f} MB"
-            message = f"the job used more than {most} of memory; raise the server's --limit memory=SIZE"
+            size = f"{limits.memory / 1e6:,.0f} MB"
+            message = f"the job used more than {size} of memory; raise the server's --limit memory=SIZE"
             return {"message": message, "code": "memory_limit"}
 
 
 def resident(pid: int) -> int:
     """Memory of a process and its children in bytes, without file-backed pages; 0 if unknown."""
     try:
-        about = Path(f"/proc/{pid}/status").read_text()
-        threads = Path(f"/proc/{pid}/task").glob("*/children")  # each thread lists the children it started
-        children = [child for one in threads for child in one.read_text().split()]
+        status = Path(f"/proc/{pid}/status").read_text()
+        lists = Path(f"/proc/{pid}/task").glob("*/children")  # one per thread, with the children it started
+        children = [child for file in lists for child in file.read_text().split()]
     except OSError:  # the process has ended, or this is not Linux
         return 0
-    kilobytes = sum(int(size) for size in re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", about, re.MULTILINE))
+    kilobytes = sum(int(size) for size in re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", status, re.MULTILINE))
     return kilobytes * 1024 + sum(resident(int(child)) for child in children)
 
 
@@ -267,8 +270,8 @@ def remove_abandoned() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*") if os.name == "posix" else ():
         with suppress(OSError):
             if not folder.is_symlink() and folder.stat().st_uid == os.getuid():
-                with (folder / LOCK).open("rb") as held:
-                    lock(held)
+                with (folder / LOCK).open("rb") as lock_file:
+                    lock(lock_file)
                     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -280,18 +283,22 @@ def _label(file: str) -> str:
     return name
 
 
-def taken_options(command: str) -> list[str]:
+def remote_options(command: str) -> list[str]:
     """The options that clients may set: none that can name a file, an address or a query."""
-    return [one.name for one in options_of(command) if one.metadata["remote"]]
+    return [field.name for field in options_of(command) if field.metadata["remote"]]
 
 
-def _values(given: Iterable[tuple[str, str]], command: str) -> dict[str, Any]:
+def _with_underscores(options: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [(name.replace("-", "_"), value) for name, value in options]
+
+
+def _values(options: Iterable[tuple[str, str]], command: str) -> dict[str, Any]:
     """The options by name; repeatable ones as lists."""
-    taken, values = taken_options(command), dict[str, Any]()
-    for name, value in given:
-        if name not in taken:
-            hint = did_you_mean(name, taken)
-            raise RefusedError(f"there is no option {name!r}.{hint} Options of this job: {', '.join(taken)}")
+    allowed, values = remote_options(command), dict[str, Any]()
+    for name, value in options:
+        if name not in allowed:
+            hint = did_you_mean(name, allowed)
+            raise RefusedError(f"there is no option {name!r}.{hint} Options of this job: {', '.join(allowed)}")
         if name in values and not is_list(name):
             raise RefusedError(f"{name} is given twice; give it once")
         if name in ("known_normal", "known_anomalies") and names_file(value):

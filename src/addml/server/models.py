@@ -35,7 +35,7 @@ from addml.server import RefusedError
 from addml.text import TABLE, did_you_mean
 
 
-def _changed(folder: Path) -> tuple[int, ...]:
+def _modification_times(folder: Path) -> tuple[int, ...]:
     """The modification times of a model; empty if it no longer exists."""
     try:
         return folder.stat().st_mtime_ns, (folder / "model.json").stat().st_mtime_ns
@@ -49,42 +49,42 @@ class ServedModel:
 
     name: str
     folder: Path
-    about: dict[str, Any]
+    metadata: dict[str, Any]  # as in addml info
     model: Model | None
     device: str = "cpu"
     hash: str = ""
-    changed: tuple[int, ...] = ()
+    modified: tuple[int, ...] = ()
 
     def short(self) -> dict[str, Any]:
         """The fields shown in a list."""
-        kept = {key: self.about[key] for key in ("noun", "trained_rows", "threshold", "decided_by")}
-        return {"name": self.name, "hash": self.hash, **kept, "columns": len(self.about["columns"])}
+        fields = {key: self.metadata[key] for key in ("noun", "trained_rows", "threshold", "decided_by")}
+        return {"name": self.name, "hash": self.hash, **fields, "columns": len(self.metadata["columns"])}
 
-    def whole(self) -> dict[str, Any]:
+    def full(self) -> dict[str, Any]:
         """All fields except the folder."""
-        columns = () if self.model is None else self.model.profiles
-        usual = [asdict(Usual.of(one)) | {"value": typical_value(one)} for one in columns]
-        return {**self.about, "name": self.name, "model": self.name, "hash": self.hash, "usual": usual}
+        profiles = () if self.model is None else self.model.profiles
+        usual = [asdict(Usual.of(profile)) | {"value": typical_value(profile)} for profile in profiles]
+        return {**self.metadata, "name": self.name, "model": self.name, "hash": self.hash, "usual": usual}
 
 
-def typical_value(column: ColumnProfile) -> Any:
-    """A typical value: the median, the most common one, or a day halfway between the first and the last."""
-    if column.earliest is not None and column.latest is not None:
-        return str(column.earliest + (column.latest - column.earliest) / 2)[:10]
-    if column.kind == "number":
-        return column.middle
-    return max(column.levels, key=lambda one: column.levels[one], default=None)
+def typical_value(profile: ColumnProfile) -> Any:
+    """A typical value: the median, the most common category, or a day halfway between the first and the last."""
+    if profile.earliest is not None and profile.latest is not None:
+        return str(profile.earliest + (profile.latest - profile.earliest) / 2)[:10]
+    if profile.kind == "number":
+        return profile.middle
+    return max(profile.levels, key=lambda level: profile.levels[level], default=None)
 
 
 class Models(dict[str, ServedModel]):
-    """Models by name; one that changes on disk is reloaded."""
+    """Models by name; a model that changes on disk is reloaded."""
 
     def __init__(self, device: str, folders: Sequence[str] = ()) -> None:
         """Load the models in these folders and name them after the folders."""
         super().__init__()
         self.device, self._lock = device, threading.Lock()
         for folder in folders:
-            path = Path(os.path.expanduser(folder)).resolve()  # jobs run in folders of their own
+            path = Path(os.path.expanduser(folder)).resolve()  # each job runs in another folder
             name = path.name.removesuffix(".model")
             if name in self:
                 raise AddmlError(f"{folder}: {self[name].folder} is called {name} too; rename one of the two folders.")
@@ -92,36 +92,37 @@ class Models(dict[str, ServedModel]):
 
     def add(self, name: str, folder: Path) -> ServedModel:
         """Load a model and serve it under this name, with a number appended if the name is taken."""
-        model = self._loaded(name, folder)
+        model = self._load(name, folder)
         with self._lock:
             names = chain([name], (f"{name}-{number}" for number in count(2)))
-            free = next(one for one in names if one not in self)
-            self[free] = replace(model, name=free)
-            return self[free]
+            free_name = next(name for name in names if name not in self)
+            self[free_name] = replace(model, name=free_name)
+            return self[free_name]
 
-    def _loaded(self, name: str, folder: Path) -> ServedModel:
-        """Load a model, again if it is being saved meanwhile."""
+    def _load(self, name: str, folder: Path) -> ServedModel:
+        """Load a model; try again if it is saved meanwhile."""
         for _ in range(10):
-            changed, about = _changed(folder), info(str(folder))
+            modified, metadata = _modification_times(folder), info(str(folder))
             options = Options(device=self.device, model=str(folder))
-            model = load_model(options, TABLE) if about["noun"] == "row" else None
+            model = load_model(options, TABLE) if metadata["noun"] == "row" else None
             device = "cpu" if model is None else scoring_place(options, model)[0]
-            served = ServedModel(name, folder, about, model, device, model_file.digest(folder), changed)
-            if changed == _changed(folder):
+            served = ServedModel(name, folder, metadata, model, device, model_file.digest(folder), modified)
+            if modified == _modification_times(folder):
                 return served
         raise AddmlError(f"{folder}: is still being written; start the server when that is done")
 
-    def fresh(self, name: str) -> ServedModel:
+    def current(self, name: str) -> ServedModel:
         """The model as it is on disk now, or the version already loaded if the new one is unreadable."""
-        if (changed := _changed(self[name].folder)) in ((), self[name].changed):
+        modified = _modification_times(self[name].folder)
+        if modified in ((), self[name].modified):
             return self[name]
         with self._lock:
-            if changed != self[name].changed:  # another request may have loaded it
+            if modified != self[name].modified:  # another request may have loaded it
                 try:
-                    self[name] = self._loaded(name, self[name].folder)
+                    self[name] = self._load(name, self[name].folder)
                 except (ValueError, OSError) as error:
                     logging.getLogger("addml").error("%s: cannot be reloaded, keeping the old model: %s", name, error)
-                    self[name] = replace(self[name], changed=changed)
+                    self[name] = replace(self[name], modified=modified)
             return self[name]
 
     def __missing__(self, name: str) -> ServedModel:
@@ -131,7 +132,7 @@ class Models(dict[str, ServedModel]):
 JSON, NDJSON, CSV = "application/json", "application/x-ndjson", "text/csv"
 ARROW = "application/vnd.apache.arrow.stream"
 DEFAULT_TYPE = "application/x-www-form-urlencoded"  # sent by curl -d and urllib unless set
-MAX_REASONS = 20  # per row
+DEFAULT_REASONS, MAX_REASONS = 3, 20  # per row
 MAX_ROWS = 100_000  # per request
 LARGE = 10**6  # bytes of a body
 BATCH_ROWS = 4096  # the server can stop between batches
@@ -140,25 +141,26 @@ Batches = tuple[list[str], Iterator[pa.RecordBatch]]  # all column names sent, a
 
 
 def score_rows(
-    served: ServedModel, body: bytes, kind: str = JSON, is_stopping: Callable[[], bool] = lambda: False
+    served: ServedModel, body: bytes, content_type: str = JSON, is_stopping: Callable[[], bool] = lambda: False
 ) -> bytes:
     """The response as JSON: one result per row in order; flagged rows get reasons, on request all of them."""
     model = served.model
     if model is None:
-        raise RefusedError(f"{served.name} scores {served.about['noun']}s; upload files: POST /api/v1/jobs")
-    drift, results, reasons, every = drift_of(model), list[dict[str, Any]](), 3, False
+        raise RefusedError(f"{served.name} scores {served.metadata['noun']}s; upload files: POST /api/v1/jobs")
+    drift, results = drift_of(model), list[dict[str, Any]]()
+    reasons, explain_all = DEFAULT_REASONS, False
     try:
-        if kind in (JSON, DEFAULT_TYPE):
-            rows, reasons, every = _parsed_request(body)
-            names, batches = _objects(model, rows)
+        if content_type in (JSON, DEFAULT_TYPE):
+            rows, reasons, explain_all = _parse_request(body)
+            names, batches = _from_dicts(model, rows)
         else:
-            names, batches = _read(model, body, kind)
+            names, batches = _read(model, body, content_type)
         for batch in batches:
             if is_stopping():
                 raise RefusedError("the server is stopping", 503)
             _check_count(len(results) + batch.num_rows)
             features = features_of(model, batch, len(results), drift)
-            results += _results(model, batch, features, reasons, every, served.device)
+            results += _results(model, batch, features, reasons, explain_all, served.device)
     except RefusedError:
         raise
     except (ValueError, OSError) as error:  # including Arrow's
@@ -168,7 +170,7 @@ def score_rows(
         "model": served.name,
         "model_hash": served.hash,
         "threshold": model.threshold,
-        "ignored": sorted({*names} - _known(model)),
+        "ignored": sorted({*names} - _accepted_keys(model)),
         "notes": [*drift.new_gaps, *drift.texts.words()],
         "results": results,
     }
@@ -182,39 +184,39 @@ def _check_count(rows: int) -> None:
         raise RefusedError(f"more than {MAX_ROWS:,} rows; send fewer per request", 413)
 
 
-def _parsed(body: bytes) -> Any:
+def _parse_json(body: bytes) -> Any:
     if len(body) <= LARGE:
         with suppress(ValueError):  # orjson refuses NaN, json accepts it
             return orjson.loads(body)
     try:  # the hook makes the parser release the GIL now and then; otherwise a large body blocks all other requests
-        return json.loads(body, object_hook=lambda found: found)
+        return json.loads(body, object_hook=lambda item: item)
     except (ValueError, RecursionError) as error:
         raise RefusedError(f"the body is not JSON ({error})") from None
 
 
-def _parsed_request(body: bytes) -> tuple[list[Any], int, bool]:
+def _parse_request(body: bytes) -> tuple[list[Any], int, bool]:
     """The rows of a JSON body, the number of reasons per row, and whether all rows get them."""
-    request = _parsed(body)
+    request = _parse_json(body)
     if not isinstance(request, dict) or not isinstance(rows := request.pop("rows", None), list):
         raise RefusedError('send {"rows": [{"column": value, ...}, ...]}')
-    reasons, every = request.pop("reasons", 3), request.pop("all", False)
+    reasons, explain_all = request.pop("reasons", DEFAULT_REASONS), request.pop("all", False)
     if request:
         raise RefusedError(f"unknown key {next(iter(request))!r}; the keys are rows, reasons and all")
     if type(reasons) is not int or not 0 <= reasons <= MAX_REASONS:
         raise RefusedError(f"reasons={json.dumps(reasons)}: give a whole number from 0 to {MAX_REASONS}")
-    if not isinstance(every, bool):
-        raise RefusedError(f"all={json.dumps(every)}: give true or false")
-    return rows, reasons, every
+    if not isinstance(explain_all, bool):
+        raise RefusedError(f"all={json.dumps(explain_all)}: give true or false")
+    return rows, reasons, explain_all
 
 
-def _read(model: Model, body: bytes, kind: str) -> Batches:
-    if kind == NDJSON:
+def _read(model: Model, body: bytes, content_type: str) -> Batches:
+    if content_type == NDJSON:
         _check_count(1 + body.count(b"\n", 0, -1))
-        return _objects(model, [_parsed(line) for line in body.split(b"\n") if line.strip()])
-    if kind == ARROW:
-        return _arrow(model, body)
-    if kind != CSV:
-        raise RefusedError(f"content-type {kind!r}: send {JSON}, {NDJSON}, {CSV} or {ARROW}", 415)
+        return _from_dicts(model, [_parse_json(line) for line in body.split(b"\n") if line.strip()])
+    if content_type == ARROW:
+        return _from_arrow(model, body)
+    if content_type != CSV:
+        raise RefusedError(f"content-type {content_type!r}: send {JSON}, {NDJSON}, {CSV} or {ARROW}", 415)
     if len(body.partition(b"\n")[0]) > LARGE:
         raise RefusedError("the first line has more than 1 MB; send only the model's columns", 413)
     origin = Origin("rows", content=body)
@@ -223,19 +225,19 @@ def _read(model: Model, body: bytes, kind: str) -> Batches:
     return names, open_batches(origin, schema=schema_of(model), batch_rows=BATCH_ROWS).batches
 
 
-def _objects(model: Model, rows: list[Any]) -> Batches:
+def _from_dicts(model: Model, rows: list[Any]) -> Batches:
     """Rows given as dicts. Nested objects become columns `name.part`; keys that a row lacks are missing values."""
     _check_count(len(rows))
-    for place, row in enumerate(rows, start=1):
+    for number, row in enumerate(rows, start=1):
         if not isinstance(row, dict) or not row:
-            raise RefusedError(f"row {place} is {json.dumps(row)[:80]}; send an object of column names and values")
-    names, possible = list(dict.fromkeys(chain.from_iterable(rows))), _known(model)
-    known = [name for name in names if name in possible]
-    table, _ = table_from_rows(known, [[row.get(name) for name in known] for row in rows])
+            raise RefusedError(f"row {number} is {json.dumps(row)[:80]}; send an object of column names and values")
+    names, accepted = list(dict.fromkeys(chain.from_iterable(rows))), _accepted_keys(model)
+    keys = [name for name in names if name in accepted]
+    table, _ = table_from_rows(keys, [[row.get(key) for key in keys] for row in rows])
     return names, _batches(model, table, names)
 
 
-def _arrow(model: Model, body: bytes) -> Batches:
+def _from_arrow(model: Model, body: bytes) -> Batches:
     """Rows of an uncompressed Arrow stream: the unpacked size of a compressed one is not known in advance."""
     for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(body)):
         if _is_compressed(message):
@@ -253,21 +255,21 @@ def _is_compressed(message: pa.ipc.Message) -> bool:
         return False
     metadata = message.metadata.to_pybytes()
 
-    def at(form: str, place: int) -> int:
-        return int(struct.unpack_from(form, metadata, place)[0])
+    def integer(form: str, offset: int) -> int:
+        return int(struct.unpack_from(form, metadata, offset)[0])
 
     def field(table: int, number: int) -> int:
-        """The place of a field in a flatbuffer table; 0 if it is absent."""
-        layout, entry = table - at("<i", table), 4 + 2 * number
-        offset = at("<H", layout + entry) if entry < at("<H", layout) else 0
-        return table + offset if offset else 0
+        """The offset of a field in a flatbuffer table; 0 if it is absent."""
+        vtable, entry = table - integer("<i", table), 4 + 2 * number
+        relative = integer("<H", vtable + entry) if entry < integer("<H", vtable) else 0
+        return table + relative if relative else 0
 
     try:
-        batch = field(at("<I", 0), 2)
-        batch += at("<I", batch)
+        batch = field(integer("<I", 0), 2)
+        batch += integer("<I", batch)
         if message.type == "dictionary":  # contains a record batch
             batch = field(batch, 1)
-            batch += at("<I", batch)
+            batch += integer("<I", batch)
         return field(batch, 3) != 0
     except struct.error:
         raise RefusedError("the body is not an Arrow stream") from None
@@ -281,22 +283,22 @@ def _batches(model: Model, table: pa.Table, names: Sequence[str]) -> Iterator[pa
     return iter(table.select(needed).combine_chunks().to_batches(max_chunksize=BATCH_ROWS))
 
 
-def _known(model: Model) -> set[str]:
+def _accepted_keys(model: Model) -> set[str]:
     """The keys that rows may have: column names, and `a` for a column `a.b` of a nested object."""
     columns = {*model.used, *model.by, *model.ids}
-    return columns | {name[:at] for name in columns for at, letter in enumerate(name) if letter == "."}
+    return columns | {name[:index] for name in columns for index, letter in enumerate(name) if letter == "."}
 
 
 def _results(
-    model: Model, batch: pa.RecordBatch, features: np.ndarray, reasons: int, every: bool, device: str
+    model: Model, batch: pa.RecordBatch, features: np.ndarray, max_reasons: int, explain_all: bool, device: str
 ) -> Iterator[dict[str, Any]]:
     scores = scores_of(model, batch, features, device)
     flagged = scores > model.threshold
-    explained = highest(scores, len(scores) if every else int(flagged.sum()))
-    found = reasons_for(model, batch.take(explained), features[explained], reasons)
-    reasons_of = dict(zip(explained.tolist(), found, strict=True))
+    explained = highest(scores, len(scores) if explain_all else int(flagged.sum()))
+    reasons = reasons_for(model, batch.take(explained), features[explained], max_reasons)
+    by_row = dict(zip(explained.tolist(), reasons, strict=True))
     p_values, probability = model.training.p_values(scores), model.training.probability(scores)
     columns = {"score": scores, "is_anomaly": flagged, "p_value": p_values, "probability": probability}
     for row, result in enumerate(pa.table(columns).to_pylist()):
-        why = [{"column": one.column, "share": one.share, "words": one.words} for one in reasons_of.get(row, ())]
-        yield result | {"reasons": why}
+        entries = [{"column": why.column, "share": why.share, "words": why.words} for why in by_row.get(row, ())]
+        yield result | {"reasons": entries}

@@ -2,50 +2,50 @@
 
 const byId = (id) => document.getElementById(id);
 const view = byId("view");
-let shown = null; // the content of the view: {job} or {model}
+let shown = null; // what the view shows: {job} or {model}
 let lists = { runs: "", models: "" };
 
 // Builds elements from text only, so that no value is interpreted as HTML.
-function el(name, about, ...content) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(about ?? {})) {
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (value !== null && value !== undefined && value !== false) made.setAttribute(key, value === true ? "" : value);
+function el(name, attributes, ...content) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes ?? {})) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(key, value === true ? "" : value);
   }
-  made.append(...content.flat().filter((one) => one !== null && one !== undefined));
-  return made;
+  element.append(...content.flat().filter((child) => child !== null && child !== undefined));
+  return element;
 }
 
 const number = (value, digits = 4) => (value === null || value === undefined ? "–" : Number(value.toPrecision(digits)).toLocaleString("en"));
 const counted = (count, word) => `${count.toLocaleString("en")} ${word}${count === 1 ? "" : "s"}`;
 
-let hiding = 0;
-function fail(words) {
-  byId("failure").textContent = words;
+let hideTimer = 0;
+function showError(message) {
+  byId("failure").textContent = message;
   byId("failure").hidden = false;
-  clearTimeout(hiding);
-  hiding = setTimeout(() => (byId("failure").hidden = true), 12000);
+  clearTimeout(hideTimer);
+  hideTimer = setTimeout(() => (byId("failure").hidden = true), 12000);
 }
 
-async function ask(path, about) {
-  let answer;
+async function request(path, options) {
+  let response;
   try {
-    answer = await fetch(path, about);
+    response = await fetch(path, options);
   } catch {
     throw new Error("the server does not answer; is addml serve still running?");
   }
-  if (answer.status === 204) return null;
-  const found = await answer.json();
-  if (!answer.ok) throw new Error(found.error.message);
-  return found;
+  if (response.status === 204) return null;
+  const body = await response.json();
+  if (!response.ok) throw new Error(body.error.message);
+  return body;
 }
 
-// Shows errors of `work` to the user.
-const guarded = (work) => async (...args) => {
+// Wraps an event handler: its errors are shown to the user.
+const guarded = (handler) => async (...args) => {
   try {
-    await work(...args);
+    await handler(...args);
   } catch (error) {
-    fail(error.message);
+    showError(error.message);
   }
 };
 
@@ -57,13 +57,13 @@ function runItem(job) {
   return el("li", null,
     el("button", { class: "open", "data-key": `open ${job.id}`, "aria-current": shown?.job === job.id ? "true" : null, onclick: guarded(() => showRun(job.id)) },
       job.file, el("small", null, state + by)),
-    el("button", { class: "away", "data-key": `away ${job.id}`, title: "stop the run and delete its results", "aria-label": `delete ${job.file}`,
+    el("button", { class: "delete", "data-key": `delete ${job.id}`, title: "stop the run and delete its results", "aria-label": `delete ${job.file}`,
       onclick: guarded(async () => {
         if (shown?.job === job.id) {
           shown = null;
           view.replaceChildren();
         }
-        await ask(`api/v1/jobs/${job.id}`, { method: "DELETE" });
+        await request(`api/v1/jobs/${job.id}`, { method: "DELETE" });
         await refresh();
       }) }, "×"));
 }
@@ -76,29 +76,29 @@ function modelItem(model) {
 
 // Lists are rebuilt every second during a run; the focused button keeps its focus.
 function list(id, items) {
-  const held = byId(id).contains(document.activeElement) ? document.activeElement.dataset.key : null;
+  const focused = byId(id).contains(document.activeElement) ? document.activeElement.dataset.key : null;
   byId(id).replaceChildren(...items);
-  if (held !== null) [...byId(id).querySelectorAll("button")].find((one) => one.dataset.key === held)?.focus();
+  if (focused !== null) [...byId(id).querySelectorAll("button")].find((button) => button.dataset.key === focused)?.focus();
 }
 
 async function refresh() {
-  const [{ jobs }, { models }] = await Promise.all([ask("api/v1/jobs"), ask("api/v1/models")]);
-  const runs = JSON.stringify([jobs, shown]), offered = JSON.stringify([models, shown]);
-  if (runs !== lists.runs) list("runs", jobs.reverse().map(runItem));
-  if (offered !== lists.models) {
+  const [{ jobs }, { models }] = await Promise.all([request("api/v1/jobs"), request("api/v1/models")]);
+  const current = { runs: JSON.stringify([jobs, shown]), models: JSON.stringify([models, shown]) };
+  if (current.runs !== lists.runs) list("runs", jobs.reverse().map(runItem));
+  if (current.models !== lists.models) {
     list("models", models.map(modelItem));
     const chosen = byId("model").value;
     byId("model").replaceChildren(byId("model").options[0],
-      ...models.filter((one) => one.noun !== "image").map((one) => el("option", { value: one.name }, `Score it with ${one.name}`)));
-    byId("model").value = models.some((one) => one.name === chosen) ? chosen : "";
+      ...models.filter((model) => model.noun !== "image").map(({ name }) => el("option", { value: name }, `Score it with ${name}`)));
+    byId("model").value = models.some((model) => model.name === chosen) ? chosen : "";
     showOptions();
   }
-  lists = { runs, models: offered };
+  lists = current;
   return jobs.some((job) => job.state === "waiting" || job.state === "running");
 }
 
 async function poll() {
-  const busy = await refresh().catch((error) => fail(error.message));
+  const busy = await refresh().catch((error) => showError(error.message));
   setTimeout(poll, busy ? 1000 : 5000);
 }
 
@@ -110,7 +110,7 @@ async function showRun(id) {
 }
 
 async function follow(id) {
-  const job = await ask(`api/v1/jobs/${id}`);
+  const job = await request(`api/v1/jobs/${id}`);
   if (shown?.job !== id) return; // the user has opened something else
   if (job.state === "waiting" || job.state === "running") {
     view.replaceChildren(el("p", { class: "hint" }, `${job.file}: ${job.state} …`));
@@ -124,35 +124,35 @@ async function follow(id) {
 }
 
 function jobView(job) {
-  const all = job.summary, noun = all.events ? "event" : "row";
-  const head = all.events
-    ? `${counted(all.events.length, "event")} in ${counted(all.rows, "step")}`
-    : `${all.anomalies.toLocaleString("en")} of ${counted(all.rows, "row")} flagged`;
-  const asking = job.made && !all.events ? el("div", { hidden: true }) : null;
-  const about = asking && (async (row) => {
-    asking.replaceChildren(...(await tryRow(job.made, row)));
+  const findings = job.summary, noun = findings.events ? "event" : "row";
+  const title = findings.events
+    ? `${counted(findings.events.length, "event")} in ${counted(findings.rows, "step")}`
+    : `${findings.anomalies.toLocaleString("en")} of ${counted(findings.rows, "row")} flagged`;
+  const tryPanel = job.made && !findings.events ? el("div", { hidden: true }) : null;
+  const openRow = tryPanel && (async (row) => {
+    tryPanel.replaceChildren(...(await tryRow(job.made, row)));
     open("Try a row");
   });
-  const given = asking && labelBar(job);
-  const ranked = el("div", null, el("div", { class: "scroll" }, rankedTable(all.top, noun, about, given)), given?.bar);
+  const labels = tryPanel && labelBar(job);
+  const ranked = el("div", null, el("div", { class: "scroll" }, rankedTable(findings.top, noun, openRow, labels)), labels?.bar);
   const report = el("iframe", { title: "report", src: job.files.report, hidden: true, sandbox: "allow-scripts allow-downloads" });
   const panels = { [`Ranked ${noun}s`]: ranked, Report: report };
-  if (asking) panels["Try a row"] = asking;
+  if (tryPanel) panels["Try a row"] = tryPanel;
   function open(name) {
     for (const tab of tabs) tab.setAttribute("aria-selected", String(tab.textContent === name));
-    for (const [one, panel] of Object.entries(panels)) panel.hidden = one !== name;
+    for (const [key, panel] of Object.entries(panels)) panel.hidden = key !== name;
   }
-  const tabs = Object.keys(panels).map((name, place) => el("button", {
-    role: "tab", "aria-selected": String(place === 0),
+  const tabs = Object.keys(panels).map((name, index) => el("button", {
+    role: "tab", "aria-selected": String(index === 0),
     onclick: guarded(async () => {
       open(name);
-      if (panels[name] === asking && !asking.children.length) await about(null);
+      if (panels[name] === tryPanel && !tryPanel.children.length) await openRow(null);
     }),
   }, name));
   return [
-    el("h3", null, head),
-    el("p", { class: "muted" }, `${job.file}, ${job.seconds} s; threshold ${number(all.threshold)} ${all.decided_by}`),
-    el("p", { class: "muted" }, all.notes.join("; ")),
+    el("h3", null, title),
+    el("p", { class: "muted" }, `${job.file}, ${job.seconds} s; threshold ${number(findings.threshold)} ${findings.decided_by}`),
+    el("p", { class: "muted" }, findings.notes.join("; ")),
     el("div", { class: "tabs", role: "tablist" }, tabs, el("span", { class: "files" },
       el("a", { href: job.files.scored, download: `${job.file}.scored.csv` }, "Scored table"),
       job.files.model ? el("a", { href: job.files.model, download: `${job.file}.model.zip`, title: "model folder for addml score --model" }, "Model") : null)),
@@ -160,63 +160,63 @@ function jobView(job) {
   ];
 }
 
-// The user's labels, {row: is an anomaly}, and the bar that trains again with them.
+// The buttons that label rows, and the bar that trains again with the labels.
 function labelBar(job) {
   const rows = (name) => job.options.filter(([key]) => key === name).flatMap(([, value]) => value.split(",").map(Number));
-  const known = new Map([...rows("known_anomalies").map((row) => [row, true]), ...rows("known_normal").map((row) => [row, false])]);
-  const numbers = (is) => [...known].filter(([, one]) => one === is).map(([row]) => row).sort((a, b) => a - b).join(",");
-  const asked = () => ({ known_anomalies: numbers(true), known_normal: numbers(false) });
-  const before = JSON.stringify(asked());
+  const labels = new Map([...rows("known_anomalies").map((row) => [row, true]), ...rows("known_normal").map((row) => [row, false])]);
+  const rowsWith = (label) => [...labels].filter(([, other]) => other === label).map(([row]) => row).sort((a, b) => a - b).join(",");
+  const options = () => ({ known_anomalies: rowsWith(true), known_normal: rowsWith(false) });
+  const initial = JSON.stringify(options());
   const button = el("button", { class: "main", onclick: guarded(async () => {
     button.disabled = true;
     try {
-      const next = await ask(`api/v1/jobs/${job.id}/again?${new URLSearchParams(asked())}`, { method: "POST" });
+      const next = await request(`api/v1/jobs/${job.id}/again?${new URLSearchParams(options())}`, { method: "POST" });
       await showRun(next.id);
     } finally {
       button.disabled = false;
     }
   }) });
   const show = () => {
-    const changed = JSON.stringify(asked()) !== before;
-    button.textContent = known.size ? `Train with ${counted(known.size, "answer")}` : "Train without answers";
+    const changed = JSON.stringify(options()) !== initial;
+    const answers = labels.size ? `with ${counted(labels.size, "answer")}` : "without answers";
+    button.textContent = `Train ${answers}`;
     button.hidden = !changed;
-    hint.textContent = changed ? "" : known.size ? `Trained with ${counted(known.size, "answer")}.` : "Do you know some of these rows? Answer yes or no and train again; a yes helps most.";
+    if (changed) hint.textContent = "";
+    else hint.textContent = labels.size ? `Trained ${answers}.` : "Do you know some of these rows? Answer yes or no and train again; a yes helps most.";
   };
   const hint = el("span", { class: "muted" }), bar = el("p", { class: "answers" }, button, hint);
-  const choice = (row, is, word) => {
-    const one = el("button", { class: "answer", "aria-pressed": String(known.get(row) === is), onclick: () => {
-      if (known.get(row) === is) known.delete(row);
-      else known.set(row, is);
-      for (const other of one.parentElement.children) other.setAttribute("aria-pressed", String(other === one && known.has(row)));
+  const choice = (row, label, text) => {
+    const pressed = el("button", { class: "answer", "aria-pressed": String(labels.get(row) === label), onclick: () => {
+      if (labels.get(row) === label) labels.delete(row);
+      else labels.set(row, label);
+      for (const other of pressed.parentElement.children) other.setAttribute("aria-pressed", String(other === pressed && labels.has(row)));
       show();
-    } }, word);
-    return one;
+    } }, text);
+    return pressed;
   };
   show();
-  return { bar, of: (row) => el("td", { class: "known" }, choice(row, true, "yes"), choice(row, false, "no")) };
+  return { bar, cell: (row) => el("td", { class: "known" }, choice(row, true, "yes"), choice(row, false, "no")) };
 }
 
-function rankedTable(top, noun, about, given) {
-  const ids = [...new Set(top.flatMap((one) => Object.keys(one.ids)))];
-  const heads = ["Rank", noun === "row" ? "Row" : "Step", ...ids, "Score", "Probability", "Why", ...(given ? ["An anomaly?"] : [])];
-  const numbers = new Set(["Rank", "Row", "Step", "Score", "Probability"]);
-  const rows = top.map((one) => el("tr", { class: one.is_anomaly ? "strange" : null },
-    el("td", { class: "number" }, String(one.rank)),
-    el("td", { class: "number" }, about
-      ? el("button", { class: "ask", title: "try other values for this row", onclick: guarded(() => about(one)) }, one.row.toLocaleString("en"))
-      : one.row.toLocaleString("en")),
-    ids.map((id) => el("td", { class: "id" }, String(one.ids[id] ?? ""))),
-    el("td", { class: "number" }, number(one.score)),
-    el("td", { class: "number" }, one.probability === null ? "–" : one.probability.toFixed(2)),
-    el("td", { class: "reasons" }, one.reasons.map((reason) => reason.words).join("; ")),
-    given?.of(one.row)));
-  const line = el("tr", null, heads.map((head) => el("th", { class: numbers.has(head) ? "number" : ids.includes(head) ? "id" : head === "Why" ? null : "known" }, head)));
-  return el("table", null, el("thead", null, line), el("tbody", null, rows));
+function rankedTable(top, noun, openRow, labels) {
+  const ids = [...new Set(top.flatMap((row) => Object.keys(row.ids)))];
+  const headings = [["Rank", "number"], [noun === "row" ? "Row" : "Step", "number"], ...ids.map((id) => [id, "id"]),
+    ["Score", "number"], ["Probability", "number"], ["Why", null], ...(labels ? [["An anomaly?", "known"]] : [])];
+  const rows = top.map((ranked) => el("tr", { class: ranked.is_anomaly ? "strange" : null },
+    el("td", { class: "number" }, String(ranked.rank)),
+    el("td", { class: "number" }, openRow
+      ? el("button", { class: "ask", title: "try other values for this row", onclick: guarded(() => openRow(ranked)) }, ranked.row.toLocaleString("en"))
+      : ranked.row.toLocaleString("en")),
+    ids.map((id) => el("td", { class: "id" }, String(ranked.ids[id] ?? ""))),
+    el("td", { class: "number" }, number(ranked.score)),
+    el("td", { class: "number" }, ranked.probability === null ? "–" : ranked.probability.toFixed(2)),
+    el("td", { class: "reasons" }, ranked.reasons.map((reason) => reason.words).join("; ")),
+    labels?.cell(ranked.row)));
+  const header = el("tr", null, headings.map(([heading, kind]) => el("th", { class: kind }, heading)));
+  return el("table", null, el("thead", null, header), el("tbody", null, rows));
 }
 
 // One model ---------------------------------------------------------------------------------------------------
-
-const asText = (value) => (value === null || value === undefined ? "" : String(value));
 
 async function showModel(name) {
   shown = { model: name };
@@ -230,45 +230,45 @@ const usualValue = ({ value }) => (typeof value === "number" ? String(Number(val
 
 // A form with the values of a ranked or a typical row; editing it updates the score.
 async function tryRow(name, ranked = null) {
-  const model = await ask(`api/v1/models/${encodeURIComponent(name)}`);
-  const head = [el("h3", null, name), el("p", { class: "muted" },
+  const model = await request(`api/v1/models/${encodeURIComponent(name)}`);
+  const header = [el("h3", null, name), el("p", { class: "muted" },
     `trained on ${counted(model.trained_rows, model.noun)}; threshold ${number(model.threshold)} ${model.decided_by}`)];
   if (model.noun !== "row") {
-    const way = model.noun === "image" ? "score a folder of images with addml score" : `upload a file and score it with ${name}`;
-    return [...head, el("p", null, `This model scores ${model.noun}s: ${way}.`)];
+    const remedy = model.noun === "image" ? "score a folder of images with addml score" : `upload a file and score it with ${name}`;
+    return [...header, el("p", null, `This model scores ${model.noun}s: ${remedy}.`)];
   }
-  const fields = model.usual.map((one) => [one, el("input", { name: one.column, value: ranked ? asText(ranked.values[one.column]) : usualValue(one), title: one.words, autocomplete: "off" })]);
+  const inputs = model.usual.map((usual) => [usual, el("input", { name: usual.column, value: ranked ? String(ranked.values[usual.column] ?? "") : usualValue(usual), title: usual.words, autocomplete: "off" })]);
   const verdict = el("div", null);
-  let asked = 0;
-  const judge = guarded(async () => {
-    const mine = ++asked;
-    const row = Object.fromEntries(fields.map(([one, field]) => [one.column, typed(one, field.value)]));
-    const answer = await ask(`api/v1/models/${encodeURIComponent(name)}/score`, {
+  let latest = 0; // number of the last request: earlier ones may be answered later
+  const score = guarded(async () => {
+    const current = ++latest;
+    const row = Object.fromEntries(inputs.map(([usual, input]) => [usual.column, parsedValue(input.value, usual.kind)]));
+    const response = await request(`api/v1/models/${encodeURIComponent(name)}/score`, {
       method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ rows: [row], all: true }) });
-    if (mine === asked) verdict.replaceChildren(...verdictOf(answer));
+    if (current === latest) verdict.replaceChildren(...verdictOf(response));
   });
-  let waiting = 0;
+  let timer = 0;
   const form = el("form", { class: "row", onsubmit: (event) => event.preventDefault(), oninput: () => {
-    clearTimeout(waiting);
-    waiting = setTimeout(judge, 250);
-  } }, fields.map(([one, field]) => el("label", null, one.column, field, el("small", null, `usual: ${one.words}`))));
-  await judge();
-  return [...head, verdict, el("p", { class: "muted" }, `Change values of ${ranked ? `row ${ranked.row}` : "a typical row"} and watch the score.`), form];
+    clearTimeout(timer);
+    timer = setTimeout(score, 250);
+  } }, inputs.map(([usual, input]) => el("label", null, usual.column, input, el("small", null, `usual: ${usual.words}`))));
+  await score();
+  return [...header, verdict, el("p", { class: "muted" }, `Change values of ${ranked ? `row ${ranked.row}` : "a typical row"} and watch the score.`), form];
 }
 
-function typed(one, value) {
-  if (value.trim() === "") return null;
-  if (one.kind === "number" && Number.isFinite(Number(value))) return Number(value);
-  if (one.kind === "boolean" && /^(true|false)$/i.test(value)) return value.toLowerCase() === "true";
-  return value;
+function parsedValue(text, kind) {
+  if (text.trim() === "") return null;
+  if (kind === "number" && Number.isFinite(Number(text))) return Number(text);
+  if (kind === "boolean" && /^(true|false)$/i.test(text)) return text.toLowerCase() === "true";
+  return text;
 }
 
-function verdictOf({ threshold, results: [one] }) {
+function verdictOf({ threshold, results: [result] }) {
   return [
-    el("div", { class: one.is_anomaly ? "verdict strange" : "verdict" }, el("b", null, one.is_anomaly ? "flagged" : "not flagged"),
-      el("span", null, `score ${number(one.score)}, threshold ${number(threshold)}`),
-      el("span", null, `probability ${one.probability.toFixed(2)}`), el("span", null, `p-value ${one.p_value.toPrecision(2)}`)),
-    el("ul", { class: "why" }, one.reasons.map((reason) => el("li", null, reason.words))),
+    el("div", { class: result.is_anomaly ? "verdict strange" : "verdict" }, el("b", null, result.is_anomaly ? "flagged" : "not flagged"),
+      el("span", null, `score ${number(result.score)}, threshold ${number(threshold)}`),
+      el("span", null, `probability ${result.probability.toFixed(2)}`), el("span", null, `p-value ${result.p_value.toPrecision(2)}`)),
+    el("ul", { class: "why" }, result.reasons.map((reason) => el("li", null, reason.words))),
   ];
 }
 
@@ -276,7 +276,7 @@ function verdictOf({ threshold, results: [one] }) {
 
 const file = byId("file"), drop = byId("drop");
 const showFileName = () => (byId("chosen").firstChild.textContent = file.files[0]?.name ?? "Drop a file here or choose one");
-const showOptions = () => document.querySelectorAll(".detect").forEach((one) => (one.hidden = byId("model").value !== ""));
+const showOptions = () => document.querySelectorAll(".detect").forEach((option) => (option.hidden = byId("model").value !== ""));
 file.addEventListener("change", showFileName);
 byId("model").addEventListener("change", showOptions);
 for (const [name, over] of [["dragover", true], ["dragleave", false], ["drop", false]]) {
@@ -292,15 +292,15 @@ for (const [name, over] of [["dragover", true], ["dragleave", false], ["drop", f
 
 byId("upload").addEventListener("submit", guarded(async (event) => {
   event.preventDefault();
-  const one = file.files[0];
-  if (!one) return fail("choose a file first");
-  const options = [...byId("upload").querySelectorAll("details input")].filter((field) => field.value.trim() && !field.closest("[hidden]"));
-  const query = new URLSearchParams({ name: one.name, model: byId("model").value });
+  const chosen = file.files[0];
+  if (!chosen) return showError("choose a file first");
+  const options = [...byId("upload").querySelectorAll("details input")].filter((input) => input.value.trim() && !input.closest("[hidden]"));
+  const query = new URLSearchParams({ name: chosen.name, model: byId("model").value });
   for (const option of options) query.set(option.name, option.value.trim());
   const button = byId("upload").querySelector("button");
   button.disabled = true;
   try {
-    const job = await ask(`api/v1/jobs?${query}`, { method: "POST", body: one });
+    const job = await request(`api/v1/jobs?${query}`, { method: "POST", body: chosen });
     await showRun(job.id);
   } finally {
     button.disabled = false;
