@@ -163,8 +163,8 @@ def _score_table(model: Model, options: Options, progress: Progress) -> tuple[np
 
 
 def _score_series(model: Model, options: Options, progress: Progress) -> tuple[np.ndarray, pa.Table, list[str]]:
-    read, _, scores = SeriesSource(options).score(model, progress)
-    return scores[read.steps], read.table.select([str(options.time), *read.chosen.ids]), []
+    data, _, scores = SeriesSource(options).score(model, progress)
+    return scores[data.steps], data.table.select([str(options.time), *data.roles.ids]), []
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from addml.text import counted, did_you_mean, listed
 
 IDENTIFIER, PROSE = "identifier", "free text"  # prefixes of the reasons for dropping a column
 READABLE = ("a value of its own", "a value of their own")  # suffixes of the reason if the identifier is text
+NUMBER_TYPES = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
 ALL = "all"  # value of --keep
 PACKED = 5  # size in memory of a compressed file, as a multiple of its size on disk
 HEAD = 1 << 22  # bytes read to estimate the number of lines
@@ -38,7 +39,7 @@ ROOM = 4  # free memory needed to hold a table, as a multiple of its size
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Roles:
     """The role of every column; `left_out` pairs dropped columns with reasons."""
 
     features: tuple[str, ...]
@@ -48,7 +49,7 @@ class Chosen:
     by: tuple[str, ...] = ()
 
 
-def choose(names: Sequence[str], options: Options, source: str) -> Chosen:
+def choose(names: Sequence[str], options: Options, source: str) -> Roles:
     """Assign the columns of a table to their roles; an unknown name is an error."""
     train_label = find(options.train_labels, names, "--train-labels", source)
     ids = resolve(options.id, names, "--id", source)
@@ -74,7 +75,7 @@ def choose(names: Sequence[str], options: Options, source: str) -> Chosen:
         dropped = counted(len(names), "column is", "columns are")
         raise AddmlError(f"{source}: no column is left to train on; {dropped} dropped.", file=source)
     left_out = tuple((name, reasons[name]) for name in names if name not in features)
-    return Chosen(features, tuple(ids), label, left_out, tuple(by))
+    return Roles(features, tuple(ids), label, left_out, tuple(by))
 
 
 def resolve(given: Sequence[str], names: Sequence[str], option: str, source: str) -> list[str]:
@@ -95,6 +96,18 @@ def find(name: str | None, names: Sequence[str], option: str, source: str) -> st
         known = f"{did_you_mean(name, names)} Its columns: {listed(names, 20)}"
         raise AddmlError(f"{source}: has no column {name!r} ({option}).{known}.", file=source, option=option)
     return name
+
+
+def why_not_numeric(column: pa.ChunkedArray) -> str | None:
+    """None for a numeric column; else "no numbers" with the first text, unless that is in row 1."""
+    if any(test(column.type) for test in NUMBER_TYPES):
+        return None
+    for row, value in enumerate(column.to_pylist(), start=1):
+        try:
+            float(value or 0)
+        except (TypeError, ValueError):
+            return f"no numbers ({value!r} in row {row:,})" if row > 1 else "no numbers"
+    return "no numbers"
 
 
 def names_beside(ids: Sequence[str], own: Collection[str]) -> list[str]:

@@ -41,7 +41,7 @@ class TableSource:
         self.table: pa.Table | None = None  # the training rows, unless on disk
         self.texts = TextCells()  # text in numeric columns of the training rows
         self.data: sources.Input
-        self.chosen: sources.Chosen
+        self.roles: sources.Roles
         use_threads(options.jobs)
 
     def train(self, progress: Progress) -> Model:
@@ -49,7 +49,7 @@ class TableSource:
         model = self._train_in_memory(progress) if source is None else self._train_on_disk(source, progress)
         assert model.columns is not None
         self.notes = (*self.notes, *model.columns.notes)
-        return replace(model, ids=self.chosen.ids)
+        return replace(model, ids=self.roles.ids)
 
     def training_findings(self, model: Model) -> Findings:
         _warn_of_texts(self.texts.placed(self.places), self.options)
@@ -59,12 +59,12 @@ class TableSource:
         options, labels = self.options, KnownLabels.of(self.options)
         with progress.stage(f"Reading {options.source}", None):
             self.data = data = sources.open_input(options)
-        self.chosen = chosen = sources.choose(data.names, options, data.source)
+        self.roles = roles = sources.choose(data.names, options, data.source)
         if data.table is not None and options.label is not None:
             read_label(data.table[options.label], options.anomaly_value, options.label)  # fails before training
         with progress.stage("Choosing training rows", None):
-            labels = labels.in_table(data.names, chosen.ids, data.source)
-            batches = data.batches(list(dict.fromkeys([*chosen.features, *labels.columns])), BATCH_ROWS)
+            labels = labels.in_table(data.names, roles.ids, data.source)
+            batches = data.batches(list(dict.fromkeys([*roles.features, *labels.columns])), BATCH_ROWS)
             most = None if options.all_rows else options.sample
             table, places, self.rows = draw(batches, most, options.seed, labels.is_known if labels.names else None)
         if self.rows == 1:
@@ -76,7 +76,7 @@ class TableSource:
         marks = labels.marks(table, places, self.rows)
         if marks is not None:
             notes.append(labels.words(marks))
-        self.notes, self.places, self.table = tuple(notes), places, table.select(chosen.features)
+        self.notes, self.places, self.table = tuple(notes), places, table.select(roles.features)
         names, rows = self.table.column_names, self.table.num_rows * options.members
         with progress.stage("Training", options.epochs, rows) as advance, epochs_to(advance):
             return self._fit(self.table, names, marks)
@@ -89,9 +89,9 @@ class TableSource:
         if labels.names:
             what = f"{labels.names}: a table larger than --memory {memory} cannot be trained with labels"
             raise AddmlError(f"{what}; raise --memory, or train on a sample without --all-rows.")
-        self.chosen = sources.choose(source.names, options, source.name)
+        self.roles = sources.choose(source.names, options, source.name)
         self.data = sources.Input(options, source.names, source.notes, None)
-        own = open_source(options.file, self.chosen.features)
+        own = open_source(options.file, self.roles.features)
         self.rows, self.notes = len(own), tuple(source.notes)
         why = f"more than fit into {memory}: trained on from disk" if options.engine is None else "on a cluster"
         progress.note(f"{own.name}: {len(own):,} rows, {why}")
@@ -105,7 +105,7 @@ class TableSource:
             warnings.simplefilter("ignore", DroppedColumnsWarning)  # listed in the findings
             warnings.simplefilter("error" if self.options.strict else "always", TextCellsWarning)
             try:
-                model = self.fit(self.options, X, labels, one_sided=sides, by=self.chosen.by or None)
+                model = self.fit(self.options, X, labels, one_sided=sides, by=self.roles.by or None)
             except TextCellsWarning as found:
                 sources.check_text(self.options, found.cells.placed(self.places))
                 raise
@@ -124,7 +124,7 @@ class TableSource:
 
         def fit(table: pa.Table) -> Fitted:
             sides = one_sided(options.one_sided, table.column_names)
-            own = fit_model(options, table, one_sided=sides, by=self.chosen.by or None)
+            own = fit_model(options, table, one_sided=sides, by=self.roles.by or None)
             return lambda rows: own.scores(own.vectorizer.read(rows), "cpu", 1), own.training.values, own.threshold
 
         with warnings.catch_warnings():
@@ -135,7 +135,7 @@ class TableSource:
     def _trained(self, model: Model) -> dict[str, Any]:
         """Findings of training: the number of rows, and the dropped columns in table order."""
         assert model.columns is not None
-        dropped = dict([*self.chosen.left_out, *model.columns.left_out])
+        dropped = dict([*self.roles.left_out, *model.columns.left_out])
         left_out = tuple((name, dropped[name]) for name in self.data.names if name in dropped)
         return {"left_out": left_out, "trained_rows": self.rows if self.places is None else len(self.places)}
 
