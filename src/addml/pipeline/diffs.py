@@ -25,7 +25,7 @@ from addml.errors import AddmlError
 from addml.findings import Hidden
 from addml.model import Model
 from addml.pipeline import batches
-from addml.pipeline.labels import NORMAL, Known
+from addml.pipeline.labels import NORMAL, KnownRows
 from addml.pipeline.options import Options, check_applies
 from addml.pipeline.ranking import rank_correlation, ranks
 from addml.pipeline.run import kind_of, load_model
@@ -222,7 +222,7 @@ class DayDiff:
 def compare_days(model: str, before: str, options: Options, progress: Progress) -> DayDiff:
     """Compare the flagged rows of the files `before` and `options.file`."""
     options = replace(options, model=model)
-    fitted, known = load_model(options, TABLE), Known.of(options.known_normal, NORMAL)
+    fitted, known = load_model(options, TABLE), KnownRows.of(options.known_normal, NORMAL)
     first, _, earlier, _ = _scored_day(fitted, replace(options, file=before), known, progress)
     second, codes, later, drift = _scored_day(fitted, options, known, progress)
     for sentence in filter(None, (drift_warning(drift.summary(), hidden=False), *drift.unseen_words)):
@@ -235,7 +235,7 @@ def compare_days(model: str, before: str, options: Options, progress: Progress) 
 
 
 def _scored_day(
-    model: Model, options: Options, known: Known, progress: Progress
+    model: Model, options: Options, known: KnownRows, progress: Progress
 ) -> tuple[np.ndarray, np.ndarray, dict[str, list[Example]], DriftCounter]:
     """Scores, codes of known entries, examples of each kind of flagged row, and drift of a file."""
     every, entries, kinds, drift = [], [], dict[str, list[Example]](), batches.drift_of(model)
