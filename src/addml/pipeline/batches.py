@@ -56,7 +56,7 @@ def score_all(
 ) -> tuple[Scored, DriftCounter]:
     """Score every batch on threads and count drift; `known` rows are not listed, `folder` takes rows beyond memory."""
     device, threads = scoring_place(options, model)
-    drift, scored = drift_of(model), Scored(max(LISTED, _top(options)), folder)
+    drift, scored = drift_of(model), Scored(max(LISTED, options.top, options.flag or 0), folder)
     work = partial(score_batch, model, options, device, list(carried), known)
     with blas_threads(1):
         for part in on_threads(work, with_starts(batches), min(threads, THREADS)):
@@ -75,13 +75,9 @@ def with_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[Batch]:
         start += batch.num_rows
 
 
-def _top(options: Options) -> int:
-    return max(options.top, options.flag or 0)
-
-
 def score_batch(model: Model, options: Options, device: str, carried: list[str], known: KnownRows, item: Batch) -> Part:
     """Score a batch and explain its flagged and top rows."""
-    (start, batch), top, drift = item, _top(options), drift_of(model)
+    (start, batch), drift, top = item, drift_of(model), max(options.top, options.flag or 0)
     features = features_of(model, batch, start, drift)
     scores, codes = scores_of(model, batch, features, device), known.codes(batch, model.columns)
     unknown = np.where(codes < 0, scores, -np.inf)
@@ -162,10 +158,7 @@ class Ended(NamedTuple):
 
 
 def run_tasks(tasks: Sequence[Any], machine: Any, jobs: int) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
-    """Yield each task with its rows as it finishes; a failed task has no rows and does not stop the others.
-
-    Several jobs are single-threaded processes, which end as soon as this one is stopped.
-    """
+    """Yield each task with its rows as it finishes; a failed task has none. Jobs are processes that end with this."""
     if jobs == 1 or len(tasks) == 1:
         yield from (run_task(task, machine) for task in tasks)
         return

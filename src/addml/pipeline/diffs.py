@@ -261,10 +261,7 @@ def _scored_day(
 
 
 def anomaly_kind(words: str, before: list[Example], after: list[Example], rows: tuple[int, int]) -> Kind:
-    """Compare a kind's rows on two days, given the number of all `rows` on each.
-
-    It is grown or fewer if chance does not explain the difference, and gone if at least EXPECTED rows were expected.
-    """
+    """Compare a kind's rows on two days with `rows` rows each; it has grown or shrunk if chance does not explain it."""
     identity = hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     ratio = rows[1] / max(rows[0], 1)
     expected = len(before) * ratio

@@ -25,6 +25,8 @@ FALSE_ALARMS = 0.3  # false-positive rate up to which PRO is averaged, as in MVT
 WIDEST = 100  # steps: the default of TSB-AD's get_metrics; its leaderboard uses the period of the first channel
 THRESHOLDS = 250  # as in TSB-AD
 
+Pixels = Iterator[tuple[str, np.ndarray, np.ndarray]]  # kind, map and mask of each image
+
 
 def evaluate(
     scores: np.ndarray, labels: np.ndarray, threshold: float, name: str, *, steps: bool = False
@@ -124,10 +126,8 @@ class Layout:
             result["kinds"].append(counts | figures.get(kind, {}))
         return result, note
 
-    def _pixels(
-        self, pictures: Pictures, kinds: np.ndarray, maps: np.ndarray
-    ) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-        """Kind, map and mask of each image at its own resolution."""
+    def _pixels(self, pictures: Pictures, kinds: np.ndarray, maps: np.ndarray) -> Pixels:
+        """Every image that can be evaluated, at its own resolution."""
         for name, kind, size, values in zip(pictures.names, kinds, pictures.sizes, maps, strict=True):
             file = self.mask_file(name)
             if kind == GOOD or file is not None:
@@ -140,10 +140,8 @@ def levels_of(maps: np.ndarray) -> np.ndarray:
     return values[np.unique(np.linspace(0, len(values) - 1, LEVELS).astype(np.int64))]
 
 
-def pixel_figures(
-    pixels: Iterator[tuple[str, np.ndarray, np.ndarray]], levels: np.ndarray
-) -> dict[str, dict[str, float]]:
-    """Pixel ROC-AUC and PRO per kind of defect, and over all under "", from kinds, maps and masks of images.
+def pixel_figures(pixels: Pixels, levels: np.ndarray) -> dict[str, dict[str, float]]:
+    """Pixel ROC-AUC and PRO per kind of defect, and over all under "".
 
     PRO is the share of a marked region above a threshold, averaged over regions and over thresholds up to 30 % false
     positives: a ROC curve in which every region has the same total weight.

@@ -115,7 +115,7 @@ class ImageSource:
         listed = ranking.highest(scores, max(min(int((scores > model.threshold).sum()), ranking.LISTED), top))
         maps = self.maps_of(model, progress) if self.options.maps is not None else None
         listed_maps = self._maps_of_listed(model, listed, progress) if self.options.reasons else None
-        scored = self._scored(pictures, scores, listed, listed_maps)
+        scored = self._scored(scores, listed, listed_maps)
         findings = ranking.ranked_findings(
             model, scored.listed, scores, [FILE], top, self.options.file, self.notes, are_new=not is_trained
         )
@@ -173,18 +173,17 @@ class ImageSource:
                 advance(len(rows))
         return np.concatenate(results)
 
-    def _scored(
-        self, pictures: Pictures, scores: np.ndarray, listed: np.ndarray, maps: np.ndarray | None
-    ) -> ranking.Scored:
+    def _scored(self, scores: np.ndarray, listed: np.ndarray, maps: np.ndarray | None) -> ranking.Scored:
         """The scores in the form of a table with the file name as its only column."""
+        all_names = self.pictures.names
         reasons = [()] * len(listed) if maps is None else reasons_of(maps, self.options.reasons)
         candidates = [
-            ranking.Candidate(row, float(scores[row]), {FILE: pictures.names[row]}, row_reasons)
+            ranking.Candidate(row, float(scores[row]), {FILE: all_names[row]}, row_reasons)
             for row, row_reasons in zip(listed.tolist(), reasons, strict=True)
         ]
         scored = ranking.Scored(max(ranking.LISTED, self.options.top))
-        names = pa.record_batch({FILE: pa.array(pictures.names)})
-        scored.add(ranking.Part(ranking.piece_of(scores, names, listed, reason_texts(reasons)), candidates))
+        files = pa.record_batch({FILE: pa.array(all_names)})
+        scored.add(ranking.Part(ranking.piece_of(scores, files, listed, reason_texts(reasons)), candidates))
         return scored
 
 

@@ -39,20 +39,16 @@ def option(
     kinds: Sequence[str] = KINDS,
     *,
     panel: str,
-    basic: bool = False,
-    metavar: str | None = None,
+    basic: bool = False,  # shown by --help, not only by --help-all
+    metavar: str | None = None,  # default: the choices, N for an integer, NAME for text
     minimum: float | None = None,
     maximum: float | None = None,
     choices: Sequence[str] = (),
     flags: Sequence[str] = (),
-    remote: bool = False,
-    training: bool = False,
+    remote: bool = False,  # accepted by a web job
+    training: bool = False,  # has no meaning for a saved model
 ) -> Any:
-    """A field of `Options`.
-
-    `metavar`: default: the choices, N for an integer, NAME for text. `basic`: shown by `--help`, not only by
-    `--help-all`. `remote`: accepted by a web job. `training`: has no meaning for a saved model.
-    """
+    """A field of `Options`."""
     return field(default=default, metadata={name: value for name, value in locals().items() if name != "default"})
 
 

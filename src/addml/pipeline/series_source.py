@@ -74,7 +74,7 @@ class SeriesSource:
     def training_findings(self, model: Model) -> Findings:
         """The findings of `addml fit`: events are not ranked."""
         data, scores = self.data, model.training.values
-        return _findings(model, data, scores, track=_track(data, scores), trained_rows=len(data.steps))
+        return _findings(model, data, scores, track=_track(data, scores, (), events=()), trained_rows=len(data.steps))
 
     def rank(self, model: Model, progress: Progress) -> Result:
         """The events, most anomalous first."""
@@ -103,7 +103,8 @@ class SeriesSource:
             evaluation["events"] = event_figures(flagged, data.labels, data.starts[:-1].tolist())
         ranked = _ranked(scored, events)
         pictures = tuple(_picture(scored, *pair) for pair in zip(flagged[:PICTURED], ranked, strict=False))
-        track = _track(data, scores, flagged, ranked, pictures=pictures)
+        spans = tuple((event.start, event.stop) for event in flagged)
+        track = _track(data, scores, ranked, events=spans, pictures=pictures)
         findings = _findings(model, data, scores, ranked=ranked, track=track, evaluation=evaluation)
         too_short = (scores > model.threshold) & (scored.ranks == 0)
         findings = replace(findings, too_short=int(too_short[data.steps].sum()))
@@ -183,17 +184,14 @@ def _ranked(scored: _Scored, events: list[Event]) -> tuple[Finding, ...]:
 
 
 def _reasons(scored: _Scored, events: list[Event]) -> list[tuple[Reason, ...]]:
-    """The channels of each event, the one farthest from its expected values first.
-
-    Models without training windows fall back on contributions to the score (worse: `python -m benchmarks.channels`).
-    """
+    """The channels of each event, the one farthest from its expected values first."""
     model, rows, options = scored.model, scored.rows, scored.options
     if not events or not options.reasons:
         return []
     chosen = [event.start + highest(scored.scores[event.start : event.stop], STEPS_EXPLAINED) for event in events]
     steps = np.concatenate(chosen)
     result = channel_distances(model, rows, steps)
-    if result is None:
+    if result is None:  # no training windows: contributions to the score are worse, see benchmarks/channels.py
         contributions = contributions_of(model, rows, steps, *scoring_place(options, model))
         result = np.maximum(contributions, 0), np.full(contributions.shape, np.nan)
     ends = np.cumsum([len(part) for part in chosen])[:-1]
@@ -235,9 +233,7 @@ def _scored_table(scored: _Scored) -> pa.Table:
     return pa.table(dict(zip(sources.names_beside(ids.column_names, columns), ids.columns, strict=True)) | columns)
 
 
-def _track(
-    data: SeriesTable, scores: np.ndarray, events: Sequence[Event] = (), ranked: Sequence[Finding] = (), **more: Any
-) -> Track:
+def _track(data: SeriesTable, scores: np.ndarray, ranked: Sequence[Finding], **more: Any) -> Track:
     """What is drawn: the scores, and the channels that events name most, forward-filled."""
     counts = Counter(reason.column for finding in ranked for reason in finding.reasons[:1])
     drawn = sorted(data.channels, key=lambda name: -counts[name])[:DRAWN]
@@ -248,7 +244,6 @@ def _track(
         times=(data.time_text(int(data.times.argmin())), data.time_text(int(data.times.argmax()))),
         scores=scores,
         channels=tuple(zip(drawn, filled.T, strict=True)),
-        events=tuple((event.start, event.stop) for event in events),
         when=data.times,
         entities=tuple(zip(entities, data.starts[:-1].tolist(), data.starts[1:].tolist(), strict=True)),
         **more,

@@ -155,10 +155,7 @@ class Input:
 
 
 def open_input(options: Options, ids: Sequence[str] = ()) -> Input:
-    """Read the table, or only its schema if it is too large for memory.
-
-    `--id` columns (else `ids`) are read as text. So are times, which `column_times` parses with more context.
-    """
+    """Read the table, or only its schema if it is too large for memory; ids (default: `ids`) and times as text."""
     named = tuple(name for name in (options.time, options.label, options.train_labels) if name)
     texts = possible_names((*(options.id or ids), *options.by, *filter(None, [options.time])))
     labels = (*texts, *named, *possible_names((*options.columns, *options.ignore)))

@@ -206,8 +206,7 @@ class TableSource:
 
 
 def _date_column(model: Model) -> str:
-    years = {profile.column: profile.earliest.year for profile in model.profiles if profile.earliest is not None}
-    dates = [name for name, year in years.items() if year > EPOCH.year]
+    dates = [one.column for one in model.profiles if one.earliest is not None and one.earliest.year > EPOCH.year]
     if not dates:
         raise AddmlError("--per-day needs a date column among the training columns; use --flag.", option="per_day")
     return dates[0]

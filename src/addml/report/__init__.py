@@ -19,6 +19,7 @@ from addml.text import MISSING, cell_text
 
 __all__ = ["FORMATS", "redacted", "write_report"]
 
+Format = Literal["html", "md"]
 FORMATS = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}  # by file ending
 HIDDEN = "[redacted]"
 QUOTED = re.compile(
@@ -29,11 +30,7 @@ DRIFT_KEYS = ("column", "kind", "psi", "gaps_then", "gaps_now", "unseen_share", 
 
 
 def write_report(
-    findings: Findings,
-    path: str | os.PathLike[str],
-    *,
-    redact: bool = False,
-    format: Literal["html", "md"] | None = None,
+    findings: Findings, path: str | os.PathLike[str], *, redact: bool = False, format: Format | None = None
 ) -> Path:
     """Write a report to one file. Default format: by the file's ending, HTML for unknown ones."""
     target = Path(os.path.expanduser(path))

@@ -29,6 +29,7 @@ CURVES = {
 WIDTH, PANEL_HEIGHT, PANEL_GAP, AXIS_HEIGHT = 1000, 90, 26, 24  # of a drawn series
 KNOTS = 64  # points of the time axis that the page interpolates when zooming
 
+Span = tuple[int, int]  # first step and the one after the last
 Panel = tuple[str, np.ndarray, np.ndarray | None]  # name, values (steps,), expected band (3, steps): low, median, high
 
 
@@ -98,9 +99,7 @@ def _axis_range(known: np.ndarray, threshold: float) -> tuple[float, float]:
 def training(findings: Findings) -> dict[str, Any] | None:
     """A panel for each curve of training, with the mean over members and each member; None without a history."""
     history = [findings.history[i] for i in evenly_spaced_with_ends(np.arange(len(findings.history)), MAX_EPOCHS)]
-    by_epoch = [
-        {member.get("member", i): member for i, member in enumerate(entry.get("members", ()))} for entry in history
-    ]
+    by_epoch = [{m.get("member", i): m for i, m in enumerate(entry.get("members", ()))} for entry in history]
     members = sorted({member for epoch in by_epoch for member in epoch})
     drawn = members[:MAX_MEMBERS] if len(members) > 1 else []
     panels = []
@@ -162,11 +161,7 @@ def event_plot(picture: EventPicture, label: str) -> Html:
 
 
 def _drawing(
-    panels: Sequence[Panel],
-    events: Sequence[tuple[int, int]],
-    when: np.ndarray | None,
-    label: str,
-    threshold: float = math.nan,
+    panels: Sequence[Panel], events: Sequence[Span], when: np.ndarray | None, label: str, threshold: float = math.nan
 ) -> Html:
     """Panels below each other. Zooming stretches the shapes but not the texts; the page's script adds the times."""
     steps, height = len(panels[0][1]), len(panels) * (PANEL_HEIGHT + PANEL_GAP)

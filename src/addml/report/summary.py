@@ -279,9 +279,7 @@ def comparisons(finding: Finding, usual: dict[str, Usual]) -> list[Comparison]:
 
     def importance(column: str) -> tuple[bool, float, float]:
         offset, frequency, _ = positions[column]
-        unusualness = 0.0 if frequency is None else 1 - frequency
-        if offset is not None:
-            unusualness = abs(offset)
+        unusualness = abs(offset) if offset is not None else 1 - frequency if frequency is not None else 0.0
         return column in shares, shares.get(column, 0.0), unusualness
 
     rows = []
