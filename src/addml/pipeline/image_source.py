@@ -119,9 +119,9 @@ class ImageSource:
         findings = ranking.ranked_findings(
             model, scored.listed, scores, [FILE], top, self.options.file, self.notes, are_new=not is_trained
         )
-        shown = thumbnails(pictures, scores, listed, ranking.highest(-scores, top), listed_maps)
+        thumbs = thumbnails(pictures, scores, listed, ranking.highest(-scores, top), listed_maps)
         # There are no groups, because images that share a region need not be similar.
-        findings = replace(findings, pictures=shown, noun="image", trained_rows=len(self.sampled), groups=())
+        findings = replace(findings, pictures=thumbs, noun="image", trained_rows=len(self.sampled), groups=())
         files = () if maps is None else map_files(pictures, maps, model.threshold)
         tables = ranking.scored_tables(scored, scores, model, [FILE], top, are_new=not is_trained)
         return ranking.Result(findings, tables, model, files)

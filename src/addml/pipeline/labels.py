@@ -243,9 +243,8 @@ class TrainingLabels:
             for number in (number for text in texts for number in row_numbers(text)):
                 if rows.setdefault(number - 1, label) != label:
                     raise AddmlError(f"row {number} is in both {ANOMALIES} and {NORMAL}; remove it from one.")
-            known = KnownRows.of((text for text in texts if not row_numbers(text)), name)
-            if known.entries:
-                entries[label] = known
+            entries[label] = KnownRows.of((text for text in texts if not row_numbers(text)), name)
+        entries = {label: known for label, known in entries.items() if known.entries}
         return cls(options.train_labels, options.anomaly_value, rows, entries)
 
     def in_table(self, names: Sequence[str], ids: Sequence[str], source: str) -> TrainingLabels:
@@ -290,10 +289,8 @@ class TrainingLabels:
         if self.column is not None:
             labels = read_label(table[self.column], self.anomaly_value, self.column)
             if (labels == UNKNOWN).all():
-                message = (
-                    f"the column {self.column!r} (--train-labels) holds no labels; add some, or remove the option."
-                )
-                raise AddmlError(message, column=self.column)
+                problem = f"the column {self.column!r} (--train-labels) holds no labels"
+                raise AddmlError(f"{problem}; add some, or remove the option.", column=self.column)
         for row, label in self.rows.items():
             if row >= n_rows:
                 raise AddmlError(f"{self.options}: there is no row {row + 1}; the table has {counted(n_rows, 'row')}.")
@@ -307,8 +304,8 @@ class TrainingLabels:
                 if not entry.reason and code not in codes:  # an id on the command line; files may cover other days
                     raise AddmlError(f"{entry.name}: no row has this id.")
             labels[codes >= 0] = label
-        if len(by_entry) == 2 and (both := (by_entry[0] >= 0) & (by_entry[1] >= 0)).any():
-            raise AddmlError(f"row {indices[both][0] + 1} is in both {ANOMALIES} and {NORMAL}; remove it from one.")
+        if len(by_entry) == 2 and (in_both := (by_entry[0] >= 0) & (by_entry[1] >= 0)).any():
+            raise AddmlError(f"row {indices[in_both][0] + 1} is in both {ANOMALIES} and {NORMAL}; remove it from one.")
         if int((labels == 1).sum()) + 2 > len(labels):
             raise AddmlError(f"{self.options}: training needs at least two rows that are not anomalies.")
         return None if (labels == UNKNOWN).all() else labels

@@ -59,32 +59,32 @@ class Histogram(NamedTuple):
 
 def histogram(scores: np.ndarray, threshold: float) -> Histogram | None:
     """Between MIN_BINS and MAX_BINS bins by the Freedman-Diaconis rule; None without a finite score."""
-    known = np.asarray(scores, float)[np.isfinite(scores)]
-    if not len(known):
+    values = np.asarray(scores, float)[np.isfinite(scores)]
+    if not len(values):
         return None
-    low, high = _axis_range(known, threshold)
+    low, high = _axis_range(values, threshold)
     anchor = threshold if low <= threshold <= high else low
-    quarter, three_quarters = np.percentile(known, [25, 75])
-    width = 2 * float(three_quarters - quarter) / len(known) ** (1 / 3)
+    quarter, three_quarters = np.percentile(values, [25, 75])
+    width = 2 * float(three_quarters - quarter) / len(values) ** (1 / 3)
     bins = (high - low) / width if width > 0 else MAX_BINS
     width = (high - low) / min(max(bins, MIN_BINS), MAX_BINS - 2)
     before, after = math.ceil((anchor - low) / width - 1e-9), max(1, math.ceil((high - anchor) / width - 1e-9))
-    before = max(before, int((known <= anchor).any()))  # a score at the anchor belongs to the bin before it
+    before = max(before, int((values <= anchor).any()))  # a score at the anchor belongs to the bin before it
     edges = anchor + width * np.arange(-before, after + 1)
     edges[before] = anchor
-    index = np.searchsorted(edges, known, side="left") - 1  # intervals (low, high]: a score at the threshold is normal
+    index = np.searchsorted(edges, values, side="left") - 1  # intervals (low, high]: a score at the threshold is normal
     counts = np.bincount(np.clip(index, 0, len(edges) - 2), minlength=len(edges) - 1)
     first = before if anchor == threshold else (0 if threshold < low else len(counts))
     slack = 1e-6 * width  # rounding may put the outermost score beyond the edge
-    below, above = int((known < edges[0] - slack).sum()), int((known > edges[-1] + slack).sum())
+    below, above = int((values < edges[0] - slack).sum()), int((values > edges[-1] + slack).sum())
     log = bool(counts.max() >= LOG_RATIO * max(1.0, np.percentile(counts[counts > 0], 25)))
-    return Histogram(edges, counts, first, below, above, len(scores) - len(known), log)
+    return Histogram(edges, counts, first, below, above, len(scores) - len(values), log)
 
 
-def _axis_range(known: np.ndarray, threshold: float) -> tuple[float, float]:
+def _axis_range(values: np.ndarray, threshold: float) -> tuple[float, float]:
     """The ends of the axis: the scores without extreme tails, and the threshold unless it is far away."""
-    low, high = float(known.min()), float(known.max())
-    first, middle, last = np.percentile(known, [1, 50, 99])
+    low, high = float(values.min()), float(values.max())
+    first, middle, last = np.percentile(values, [1, 50, 99])
     spread = max(middle - first, last - middle)
     if spread > 0:
         low, high = max(low, middle - TAIL * spread), min(high, middle + TAIL * spread)

@@ -115,22 +115,22 @@ def _scores(findings: Findings) -> Html | str:
 def _ranked(findings: Findings, rows: RankedRows) -> Html:
     if not rows.listed:
         return Html("")
-    about = f"The percentage after a reason is its contribution: {CONTRIBUTION[findings.noun]}."
+    intro = f"The percentage after a reason is its contribution: {CONTRIBUTION[findings.noun]}."
     if not any(row.is_anomaly for row in rows.listed):
-        about = f"No {rows.noun} is flagged; these come closest. {about}"
+        intro = f"No {rows.noun} is flagged; these come closest. {intro}"
     compare = "compare their values with the usual ones" if rows.usual else "see their values"
     has_more = findings.columns and len(rows.listed) > MAX_DETAILS
     hint = f"Open any of the first {MAX_DETAILS} to {compare}." if has_more else ""
-    return joined([paragraph(about, hint), rows.filters(), rows.table(), paragraph(rows.unlisted(), style="more")])
+    return joined([paragraph(intro, hint), rows.filters(), rows.table(), paragraph(rows.unlisted(), style="more")])
 
 
 def _images(findings: Findings) -> Html:
     if not findings.pictures:
         return Html("")
-    about = f"{counted(len(findings.pictures), 'image')} as the detector sees them."
-    about += " They link to their files." if any(picture.file is not None for picture in findings.pictures) else ""
+    intro = f"{counted(len(findings.pictures), 'image')} as the detector sees them."
+    intro += " They link to their files." if any(picture.file is not None for picture in findings.pictures) else ""
     has_maps = any(picture.map is not None for picture in findings.pictures)
-    parts = [paragraph(about, "Red marks the regions that raise the score." if has_maps else "")]
+    parts = [paragraph(intro, "Red marks the regions that raise the score." if has_maps else "")]
     show = score_format(findings)
     for kind, title in (("strange", "Most anomalous"), ("typical", "Most typical")):
         cards = [_card(picture, show(picture.score)) for picture in findings.pictures if picture.kind == kind]
@@ -158,9 +158,9 @@ def _series(findings: Findings) -> Html:
     label = f"{counted(len(track.events), 'event')} in {len(track.scores):,} steps{when}."
     shaded = f"The {MAX_EVENTS} strongest events" if len(track.events) > MAX_EVENTS else "Events"
     hint = f"{shaded} are shaded; a dashed line is the threshold. Drag to zoom in, double-click to see all."
-    about = paragraph(label, hint)
+    intro = paragraph(label, hint)
     if len(track.entities) < 2:
-        return joined([about, el("figure", series_plot(track, findings.threshold, label), class_="drawing")])
+        return joined([intro, el("figure", series_plot(track, findings.threshold, label), class_="drawing")])
     starts = [start for _, start, _ in track.entities]
     owners = [bisect_right(starts, start) - 1 for start, _ in track.events]  # the strongest event first
     drawn = list(dict.fromkeys([*owners, *range(len(starts))]))[:MAX_SERIES]
@@ -170,7 +170,7 @@ def _series(findings: Findings) -> Html:
         title = f"{one_line(track.entities[entity][0], 60)}: {counted(count, 'event') if count else 'no event'}"
         drawing = el("figure", series_plot(track, findings.threshold, label, entity), class_="drawing")
         parts.append(folded(title, drawing, is_open=i < OPEN_SERIES))
-    return joined([about, *parts, _more(len(starts) - len(parts), "series", "series", "drawn")])
+    return joined([intro, *parts, _more(len(starts) - len(parts), "series", "series", "drawn")])
 
 
 def _events(findings: Findings) -> Html:
@@ -178,16 +178,16 @@ def _events(findings: Findings) -> Html:
     pictures = [] if findings.track is None else findings.track.pictures
     if not pictures:
         return Html("")
-    about = "What the channels responsible did (line)"
+    intro = "What the channels responsible did (line)"
     if any(band is not None for picture in pictures for _, _, band in picture.channels):
-        about += ", and what was expected: the middle 80% and the median of the ten nearest normal windows (band)"
+        intro += ", and what was expected: the middle 80% and the median of the ten nearest normal windows (band)"
     parts = []
     for picture, finding in zip(pictures, findings.ranked, strict=False):
         title = f"{picture.rank}. {event_name(finding)}"
         drawing = el("figure", event_plot(picture, title), class_="drawing")
         parts.append(folded(one_line(title), drawing, is_open=picture.rank <= OPEN_EVENTS))
     parts.append(_more(len(findings.ranked) - len(pictures), "event", "events", "drawn"))
-    return joined([paragraph(f"{about}."), *parts])
+    return joined([paragraph(f"{intro}."), *parts])
 
 
 def _training(findings: Findings, data: dict[str, Any] | None) -> Html:
@@ -198,7 +198,7 @@ def _training(findings: Findings, data: dict[str, Any] | None) -> Html:
     mean = f", mean of {members} members" if members > 1 else ""
     lines = "the members" if drawn == members else f"the first {drawn} members"
     hint = f"The thin lines are {lines}." if drawn else ""
-    about = paragraph(f"{counted(len(findings.history), 'epoch')}{mean}.", hint)
+    intro = paragraph(f"{counted(len(findings.history), 'epoch')}{mean}.", hint)
     titles = [panel["title"] for panel in panels]
     plots = [
         chart(f"training-{panel['name']}", f"{title} by epoch.", el("h3", title), "short")
@@ -207,7 +207,7 @@ def _training(findings: Findings, data: dict[str, Any] | None) -> Html:
     means = [["–" if value is None else number(value) for value in panel["mean"]] for panel in panels]
     rows = [[epochs[i], *(values[i] for values in means)] for i in evenly_spaced_with_ends(np.arange(len(epochs)), 50)]
     numbers = folded("Numbers by epoch", table("Training by epoch", ("Epoch", *titles), rows, "numeric"))
-    return joined([about, el("div", *plots, class_="three"), numbers])
+    return joined([intro, el("div", *plots, class_="three"), numbers])
 
 
 def _evaluation(findings: Findings, curves: dict[str, dict[str, Any]]) -> Html:
@@ -221,8 +221,8 @@ def _evaluation(findings: Findings, curves: dict[str, dict[str, Any]]) -> Html:
             pairs.append((heading(key), cell(value)))
     kinds = findings.evaluation.get("kinds", [])
     labels = "folders and masks of the test images were" if kinds else "label column was"
-    about = f"The {labels} used for this evaluation only, not for training."
-    parts = [paragraph(about), facts(pairs[:MAX_ITEMS])]
+    intro = f"The {labels} used for this evaluation only, not for training."
+    parts = [paragraph(intro), facts(pairs[:MAX_ITEMS])]
     if kinds:
         keys = list(dict.fromkeys(key for kind in kinds for key in kind))
         rows = [[cell(kind.get(key, "")) for key in keys] for kind in kinds]
@@ -253,9 +253,9 @@ def cell(value: Any, key: str = "") -> str:
 def _check(findings: Findings) -> Html:
     if not findings.check:
         return Html("")
-    about = "An estimate: faults of known kinds were planted in held-out rows, which a model of the other rows scored."
+    intro = "An estimate: faults of known kinds were planted in held-out rows, which a model of the other rows scored."
     rows = [(row["kind"], percent(row["flagged"]), percent(row["first"]), row["verdict"]) for row in findings.check]
-    return joined([paragraph(about), table("Planted faults", ("Kind", "Flagged", "In the top 1%", "Verdict"), rows)])
+    return joined([paragraph(intro), table("Planted faults", ("Kind", "Flagged", "In the top 1%", "Verdict"), rows)])
 
 
 def _drift(findings: Findings) -> Html:
@@ -263,8 +263,8 @@ def _drift(findings: Findings) -> Html:
         return Html("")
     keys = list(dict.fromkeys(["column", *(key for entry in findings.drift for key in entry)]))
     rows = [[cell(entry.get(key, ""), key) for key in keys] for entry in findings.drift]
-    about = paragraph("How each column differs from the rows that the model was trained on, most changed first.")
-    return joined([about, _capped("Drift by column", list(map(heading, keys)), rows, "column")])
+    intro = paragraph("How each column differs from the rows that the model was trained on, most changed first.")
+    return joined([intro, _capped("Drift by column", list(map(heading, keys)), rows, "column")])
 
 
 def _data(findings: Findings) -> Html:
@@ -292,8 +292,8 @@ def _settings(findings: Findings) -> Html:
     ):
         if pairs := flat(values):
             parts.append(el("div", el("h3", title), _capped(title, head, pairs, head[0].lower(), "plain")))
-    about = paragraph("The run can be repeated with these settings and versions.")
-    return joined([about, el("div", *parts, class_="two wide")]) if parts else Html("")
+    intro = paragraph("The run can be repeated with these settings and versions.")
+    return joined([intro, el("div", *parts, class_="two wide")]) if parts else Html("")
 
 
 def flat(settings: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -322,6 +322,6 @@ def _capped(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], noun
     return joined([table(title, head, rows[:MAX_ITEMS], style), more])
 
 
-def _more(count: int, one: str, many: str, verb: str = "shown") -> Html:
-    words = counted(count, f"more {one} is", f"more {many} are")
+def _more(count: int, singular: str, plural: str, verb: str = "shown") -> Html:
+    words = counted(count, f"more {singular} is", f"more {plural} are")
     return paragraph(f"{words} not {verb}." if count > 0 else "", style="more")

@@ -77,9 +77,8 @@ def event_name(event: Finding) -> str:
 def key_figures(findings: Findings) -> list[tuple[str, str, str]]:
     """Labels, values and notes."""
     noun, trained = findings.noun, findings.trained_rows
-    used = "all" if trained == findings.rows else f"{trained:,}"
-    training = f"{used} used for training" if trained else "scored"
-    figures = [(f"{noun.capitalize()}s read", f"{findings.rows:,}", training)]
+    used = f"{'all' if trained == findings.rows else f'{trained:,}'} used for training" if trained else "scored"
+    figures = [(f"{noun.capitalize()}s read", f"{findings.rows:,}", used)]
     if noun != "image":
         figures.append(("Columns used", f"{len(findings.columns):,}", f"{len(findings.left_out) or 'none'} dropped"))
     share = percent(findings.anomalies / findings.rows) if findings.rows else "–"
