@@ -158,7 +158,7 @@ class Ended(NamedTuple):
 
 
 def run_tasks(tasks: Sequence[Any], machine: Any, jobs: int) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
-    """Yield each task with its rows as it finishes; a failed task has none. Jobs are processes that end with this."""
+    """Yield each task with its rows as it finishes; a failed task has none. Processes end together with this one."""
     if jobs == 1 or len(tasks) == 1:
         yield from (run_task(task, machine) for task in tasks)
         return
@@ -199,7 +199,7 @@ def end_with_parent() -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit linear algebra to one thread in processes started inside."""
+    """Limit linear algebra to one thread in processes that start within this context."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     try:

@@ -171,7 +171,7 @@ def _score_series(model: Model, options: Options, progress: Progress) -> tuple[n
 
 @dataclass(frozen=True)
 class Example:
-    """The strangest row of a kind."""
+    """The row of a kind with the highest score."""
 
     row: int  # counted from 1
     ids: dict[str, Any]
@@ -261,7 +261,7 @@ def _scored_day(
 
 
 def anomaly_kind(words: str, before: list[Example], after: list[Example], rows: tuple[int, int]) -> Kind:
-    """Compare a kind's rows on two days with `rows` rows each; it has grown or shrunk if chance does not explain it."""
+    """Compare a kind's rows on two days of `rows` rows; only differences beyond chance count as grown or fewer."""
     identity = hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     ratio = rows[1] / max(rows[0], 1)
     expected = len(before) * ratio

@@ -102,7 +102,7 @@ class Layout:
     def evaluate(
         self, pictures: Pictures, scores: np.ndarray, threshold: float, maps: np.ndarray | None
     ) -> tuple[dict[str, Any], str]:
-        """The measures over all images and per kind of defect, with maps also those of pixels; and a note."""
+        """The measures over all images and per kind of defect, also of pixels if there are maps, and a note."""
         from sklearn.metrics import roc_auc_score
 
         kinds = np.array([Path(name).parts[0] if len(Path(name).parts) > 1 else "" for name in pictures.names])

@@ -174,7 +174,7 @@ class ImageSource:
         return np.concatenate(results)
 
     def _scored(self, scores: np.ndarray, listed: np.ndarray, maps: np.ndarray | None) -> ranking.Scored:
-        """The scores in the form of a table with the file name as its only column."""
+        """The scored images as rows of a table whose only column is the file name."""
         all_names = self.pictures.names
         reasons = [()] * len(listed) if maps is None else reasons_of(maps, self.options.reasons)
         candidates = [
@@ -272,7 +272,7 @@ def map_files(pictures: Pictures, maps: np.ndarray, threshold: float) -> Iterato
 
 
 def reasons_of(maps: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
-    """Name the ninths of each image that contribute most to its map; maps are (n, height, width)."""
+    """The ninths of each image that contribute most to its map; maps are (n, height, width)."""
     _, height, width = maps.shape
     region_of = 3 * (3 * np.arange(height) // height)[:, None] + 3 * np.arange(width) // width
     sums = np.stack([maps[:, region_of == k].sum(axis=1) for k in range(len(REGIONS))], axis=1).clip(0)

@@ -168,7 +168,7 @@ class KnownRows:
         return [(clause.column, entry.name) for entry in self.entries for clause in entry.clauses]
 
     def codes(self, batch: Table, columns: Columns | None = None) -> np.ndarray:
-        """The index of the entry that each row matches, or -1, (n,); `columns`: of the model, to read values with."""
+        """The index (n,) of the entry that each row matches, or -1; values are read with the model's `columns`."""
         codes = np.full(batch.num_rows, -1)
         for code, entry in reversed([*enumerate(self.entries)]):
             if entry.ids and not self.ids:
@@ -228,7 +228,7 @@ def _entry(entry: Any, where: str) -> Entry:
 
 @dataclass(frozen=True)
 class TrainingLabels:
-    """Labels to train on: from a column, by row and by entry; 1: anomaly, 0: normal."""
+    """Labels to train on (1: anomaly, 0: normal): from a column, from row numbers and from entries."""
 
     column: str | None
     anomaly_value: str | None

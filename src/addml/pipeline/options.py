@@ -304,7 +304,7 @@ NEED_ALL_ROWS = {"report", "figures", "top", "flag", "per_day", "max_false_alarm
 
 
 def check(options: Options, command: str) -> Options:
-    """Refuse options that conflict or have no effect; set the default contamination where nothing else decides."""
+    """Refuse options that conflict or have no effect; set the default contamination unless another rule applies."""
     for message in _conflicts(options, command):
         raise AddmlError(message, USAGE)
     normal_images = (options.clean or command == "evaluate") and _names_images(options.file)

@@ -132,7 +132,7 @@ def ranked_findings(
     are_new: bool,
     hidden: Sequence[Hidden] = (),
 ) -> Findings:
-    """The findings of scored rows; `are_new`: they are not the training rows."""
+    """The findings of scored rows; `are_new` says that they are not the training rows."""
     flagged = int((scores > model.threshold).sum()) - sum(entry.rows for entry in hidden)
     listed = listed[: max(flagged, top)]
     similar = groups([candidate.reasons for candidate in listed])

@@ -1,4 +1,4 @@
-"""Fit, detect, score and evaluate: options in; findings, scored rows and a model out."""
+"""Fit, detect, score and evaluate: each takes options and returns findings, scored rows and a model."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ MARGIN = 2  # windows before and after an event in its picture
 
 
 class SeriesSource:
-    """The series of a file. After `train`, `rank` uses the training scores; without, it scores with a saved model."""
+    """The series of a file. After `train`, `rank` uses the training scores; otherwise it scores with a saved model."""
 
     kind = SERIES
 

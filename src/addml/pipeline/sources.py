@@ -1,4 +1,4 @@
-"""Table input: choosing columns; tables in memory, read in several passes, or on disk."""
+"""Input tables: the roles of their columns; reading in memory, in several passes, or from disk."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def kept_columns(options: Options, names: Sequence[str]) -> list[str]:
 
 
 def schema_of(model: Model) -> pa.Schema:
-    """The types of training, to read a text file with; columns in other notations are read as text."""
+    """The column types of training, for reading text files; columns in other notations are read as text."""
     assert model.columns is not None
     types, fitted = [], list[Any](model.columns.fitted)
     for column in fitted:

@@ -1,4 +1,4 @@
-"""Tables: trained on in memory or from disk, scored in batches."""
+"""Tables: training in memory or from disk, scoring in batches."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Histogram(NamedTuple):
 
 
 def histogram(scores: np.ndarray, threshold: float) -> Histogram | None:
-    """Between MIN_BINS and MAX_BINS bins by the Freedman-Diaconis rule; None without a finite score."""
+    """The histogram, with MIN_BINS to MAX_BINS bins by the Freedman-Diaconis rule; None without a finite score."""
     values = np.asarray(scores, float)[np.isfinite(scores)]
     if not len(values):
         return None
@@ -163,7 +163,7 @@ def event_plot(picture: EventPicture, label: str) -> Html:
 def _drawing(
     panels: Sequence[Panel], events: Sequence[Span], when: np.ndarray | None, label: str, threshold: float = math.nan
 ) -> Html:
-    """Panels below each other. Zooming stretches the shapes but not the texts; the page's script adds the times."""
+    """Panels stacked vertically. Zooming stretches the shapes but not the texts; the page's script adds the times."""
     steps, height = len(panels[0][1]), len(panels) * (PANEL_HEIGHT + PANEL_GAP)
     shapes, texts = [], []
     for start, stop in events:

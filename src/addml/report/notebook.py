@@ -96,7 +96,7 @@ def report(model: Model, rows: Rows, scores: np.ndarray, path: str | os.PathLike
 
 
 def checked(detector: ADDML, X: Any) -> tuple[Checked, ...]:
-    """Which faults, planted in rows of X (numbers as read, or a table), a detector with the same parameters finds."""
+    """Plant faults in rows of X (numbers or a table) and report which a detector with the same parameters finds."""
     from sklearn.base import clone
 
     model = detector.model_
@@ -187,7 +187,7 @@ def _draw_scores(axes: Axes, scores: np.ndarray, threshold: float, noun: str) ->
 
 
 def write_figures(findings: Findings, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write each chart of the report as PNG and SVG; returns the files. A failure writes none."""
+    """Write each chart of the report as PNG and SVG and return the files; a failure leaves none."""
     target, files = Path(os.path.expanduser(folder)), dict[str, bytes]()
     with _matplotlib("matplotlib").rc_context(STYLE):
         for name, figure in _figures(findings):

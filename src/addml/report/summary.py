@@ -292,7 +292,7 @@ def comparisons(finding: Finding, usual: dict[str, Usual]) -> list[Comparison]:
 
 
 def _columns_named(reason: Reason, columns: Collection[str]) -> list[str]:
-    """The columns that a reason names: one, or several that are joined by commas, which a name may contain too."""
+    """The columns that a reason names: one, or several joined by commas, although a name may contain commas too."""
     if reason.column in columns:
         return [reason.column]
     return [column for column in columns if f", {column}, " in f", {reason.column}, "]
