@@ -82,7 +82,7 @@ def button(name: str, label: str, **attributes: Any) -> Html:
 def chart(
     name: str, label: str, title: Html | str = "", style: str = "", caption: str = "", numbers: Html | str = ""
 ) -> Html:
-    """The element in which the page's script draws a chart, with a label for screen readers and a table of its numbers."""
+    """The element in which the page's script draws a chart, a label for screen readers and a table of its numbers."""
     label = f"{label} Arrow keys move through it."
     canvas = el("div", id=name, class_=f"chart {style}".strip(), role="img", tabindex="0", aria_label=label)
     below = el("figcaption", caption) if caption else ""
