@@ -8,7 +8,7 @@ import pytest
 
 from addml.errors import AddmlError
 from addml.inputs.table import Columns
-from addml.pipeline.labels import Clause, Known, KnownLabels, parse_condition
+from addml.pipeline.labels import Clause, KnownRows, TrainingLabels, parse_condition
 from addml.pipeline.options import Options
 
 TABLE = pa.table(
@@ -24,7 +24,7 @@ TABLE = pa.table(
 
 def known(tmp_path, *entries, today=date(2026, 6, 1)):
     (tmp_path / "known.toml").write_text("\n".join(f"[[known]]\n{entry}" for entry in entries))
-    return Known.of([str(tmp_path / "known.toml")], "--known-normal", today).with_ids(["order"])
+    return KnownRows.of([str(tmp_path / "known.toml")], "--known-normal", today).with_ids(["order"])
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ def test_the_first_entry_counts_and_ids_are_one_or_several(tmp_path):
         'id = ["a1", "a9"]\nreason = "third"',
     )
     assert known(tmp_path, *entries).codes(TABLE).tolist() == [1, 0, 1, -1]
-    direct = Known.of(["a1, a3"], "--known-normal").with_ids(["store", "order"], by=["store"])
+    direct = KnownRows.of(["a1, a3"], "--known-normal").with_ids(["store", "order"], by=["store"])
     assert direct.codes(TABLE).tolist() == [0, -1, 1, -1]
     with pytest.raises(AddmlError, match=r"--known-normal a1: needs an id column; name it with --id NAME"):
-        Known.of(["a1"], "--known-normal").codes(TABLE)
+        KnownRows.of(["a1"], "--known-normal").codes(TABLE)
 
 
 def test_an_entry_lasts_until_the_day_it_expires(tmp_path):
@@ -135,9 +135,9 @@ def test_what_is_hidden_is_counted_and_what_is_stranger_than_the_example_is_a_wa
 def test_a_wrong_file_is_said_with_the_entry(tmp_path, content, words):
     (tmp_path / "known.toml").write_text(content)
     with pytest.raises(AddmlError, match=words):
-        Known.of([str(tmp_path / "known.toml")], "--known-normal")
+        KnownRows.of([str(tmp_path / "known.toml")], "--known-normal")
     with pytest.raises(AddmlError, match=r"none\.toml: cannot be read: No such file"):
-        Known.of(["none.toml"], "--known-normal")
+        KnownRows.of(["none.toml"], "--known-normal")
 
 
 def test_a_number_column_compared_with_a_text_is_said(tmp_path):
@@ -148,15 +148,17 @@ def test_a_number_column_compared_with_a_text_is_said(tmp_path):
 def test_training_learns_from_ids_conditions_and_row_numbers(tmp_path):
     (tmp_path / "bad.toml").write_text('[[known]]\nwhen = "sales > 25"\nreason = "fraud"')
     options = Options(known_anomalies=(str(tmp_path / "bad.toml"),), known_normal=("2", "id:a1"))
-    labels = KnownLabels.of(options).in_table(TABLE.column_names, ["order"], "a.csv")
+    labels = TrainingLabels.of(options).in_table(TABLE.column_names, ["order"], "a.csv")
     assert labels.columns == ["order", "sales", "order"]
-    assert labels.marks(TABLE, np.arange(4), 4).tolist() == [0, 0, 1, -1]
+    assert labels.of_rows(TABLE, np.arange(4), 4).tolist() == [0, 0, 1, -1]
     assert labels.is_known(TABLE.to_batches()[0], 0).tolist() == [True, True, True, False]
     with pytest.raises(AddmlError, match=r"has no column 'sales' \(.*bad.toml, entry 1\)"):
-        KnownLabels.of(options).in_table(["order"], ["order"], "a.csv")
-    both = KnownLabels.of(Options(known_anomalies=("a1",), known_normal=("id:a1",))).in_table(["order"], ["order"], "")
+        TrainingLabels.of(options).in_table(["order"], ["order"], "a.csv")
+    both = TrainingLabels.of(Options(known_anomalies=("a1",), known_normal=("id:a1",))).in_table(
+        ["order"], ["order"], ""
+    )
     with pytest.raises(AddmlError, match="row 1 is in both"):
-        both.marks(TABLE, np.arange(4), 4)
-    wrong = KnownLabels.of(Options(known_normal=("a1,b1",))).in_table(["order"], ["order"], "")
+        both.of_rows(TABLE, np.arange(4), 4)
+    wrong = TrainingLabels.of(Options(known_normal=("a1,b1",))).in_table(["order"], ["order"], "")
     with pytest.raises(AddmlError, match="--known-normal b1: no row has this id"):
-        wrong.marks(TABLE, np.arange(4), 4)
+        wrong.of_rows(TABLE, np.arange(4), 4)

@@ -6,14 +6,14 @@ import pytest
 
 from addml.errors import AddmlError
 from addml.inputs.disk import draw
-from addml.pipeline.labels import KnownLabels
+from addml.pipeline.labels import TrainingLabels
 from addml.pipeline.options import Options
 
 CHECKED = ["yes", None, "", "no", None, "yes"]
 
 
 def answers(**given):
-    return KnownLabels.of(Options(file="a.csv", **given))
+    return TrainingLabels.of(Options(file="a.csv", **given))
 
 
 @pytest.fixture(name="table")
@@ -25,12 +25,12 @@ def test_a_column_and_numbers_say_what_is_known(table):
     """Row 2 is known by its number, row 4 by both: what was said last counts."""
     found = answers(train_labels="checked", known_anomalies=("2, 4",), known_normal=("3",))
     assert found.rows == {1: 1, 3: 1, 2: 0}
-    marks = answers(train_labels="checked", known_anomalies=("2",)).marks(table, np.arange(6), 6)
+    marks = answers(train_labels="checked", known_anomalies=("2",)).of_rows(table, np.arange(6), 6)
     assert marks.tolist() == [1, 1, -1, 0, -1, 1]
-    assert answers(train_labels="checked", known_normal=("1", "6")).marks(table, np.arange(6), 6).tolist() == [
+    assert answers(train_labels="checked", known_normal=("1", "6")).of_rows(table, np.arange(6), 6).tolist() == [
         0, -1, -1, 0, -1, 0,
     ]  # fmt: skip
-    assert answers().marks(table, np.arange(6), 6) is None
+    assert answers().of_rows(table, np.arange(6), 6) is None
 
 
 def test_rows_that_are_known_come_first(table):
@@ -48,7 +48,7 @@ def test_rows_that_are_known_come_first(table):
 
 def test_labels_go_to_the_rows_that_were_drawn(table):
     some = table.take([0, 3, 5])
-    marks = answers(known_anomalies=("6",), known_normal=("4",)).marks(some, np.array([0, 3, 5]), 6)
+    marks = answers(known_anomalies=("6",), known_normal=("4",)).of_rows(some, np.array([0, 3, 5]), 6)
     assert marks.tolist() == [-1, 0, 1]
 
 
@@ -66,11 +66,11 @@ def test_labels_go_to_the_rows_that_were_drawn(table):
 )
 def test_answers_that_make_no_sense(table, learning, words):
     with pytest.raises(AddmlError, match=words):
-        answers(**learning).marks(table, np.arange(6), 6)
+        answers(**learning).of_rows(table, np.arange(6), 6)
 
 
 def test_more_answers_than_rows_to_train_on(table):
     known = answers(known_anomalies=("1",), known_normal=("2,3",))
     some, places, rows = draw(table.to_batches(), 2, 0, known.is_known)
     with pytest.raises(AddmlError, match=r"--sample 2 is too small for row \d"):
-        known.marks(some, places, rows)
+        known.of_rows(some, places, rows)

@@ -28,7 +28,7 @@ def test_the_highest_of_all_batches_are_listed_the_first_of_equals_first(most, l
     for start in range(0, 200, 30):
         scored.add(part(scores[start : start + 30], start))
     expected = sorted(range(200), key=lambda place: (-scores[place], place))[:most]
-    assert [one.place for one in scored.listed] == expected
+    assert [row.row_index for row in scored.listed] == expected
     assert [one.score for one in scored.listed] == [scores[place] for place in expected]
     assert [one.values["place"] for one in scored.listed] == expected
     assert all(one.reasons == () for one in scored.listed)

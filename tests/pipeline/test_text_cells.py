@@ -164,7 +164,7 @@ def test_the_rows_of_a_sample_are_those_of_the_file(tmp_path):
     assert trained.findings.trained_rows == 1500
     source = detecting.open_source(given)
     source.train(Progress())
-    inside = source.places[source.places >= 1990] + 1
+    inside = source.sampled[source.sampled >= 1990] + 1
     shown = ", ".join(f'"none" (row {row:,})' for row in inside[:5])
     assert f"column 'tip': {len(inside)} cells are text and count as missing and strange: {shown}" in said[-1]
     outcome, said = run(detecting.detect, given)

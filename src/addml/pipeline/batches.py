@@ -24,7 +24,7 @@ from addml.explain.contributions import views_of
 from addml.inputs import MemoryRows
 from addml.inputs.table import TableVectorizer
 from addml.model import Model
-from addml.pipeline.labels import Known
+from addml.pipeline.labels import KnownRows
 from addml.pipeline.options import Options
 from addml.pipeline.ranking import LISTED, Candidate, Part, Scored, highest, piece_of
 from addml.pipeline.sources import check_text
@@ -50,16 +50,13 @@ def score_all(
     options: Options,
     batches: Iterable[pa.RecordBatch],
     carried: Sequence[str],
-    known: Known,
+    known: KnownRows,
     advance: Advance,
     folder: str | None = None,
 ) -> tuple[Scored, DriftCounter]:
-    """Score every batch on threads and count drift; `known` rows are not listed.
-
-    `folder`: for scored rows that do not fit into memory.
-    """
-    (device, threads), drift = scoring_place(options, model), drift_of(model)
-    scored = Scored(max(LISTED, _top(options)), folder)
+    """Score every batch on threads and count drift; `known` rows are not listed, `folder` takes rows beyond memory."""
+    device, threads = scoring_place(options, model)
+    drift, scored = drift_of(model), Scored(max(LISTED, options.top, options.flag or 0), folder)
     work = partial(score_batch, model, options, device, list(carried), known)
     with blas_threads(1):
         for part in on_threads(work, with_starts(batches), min(threads, THREADS)):
@@ -78,25 +75,19 @@ def with_starts(batches: Iterable[pa.RecordBatch]) -> Iterator[Batch]:
         start += batch.num_rows
 
 
-def _top(options: Options) -> int:
-    return max(options.top, options.flag or 0)
-
-
-def score_batch(model: Model, options: Options, device: str, carried: list[str], known: Known, item: Batch) -> Part:
+def score_batch(model: Model, options: Options, device: str, carried: list[str], known: KnownRows, item: Batch) -> Part:
     """Score a batch and explain its flagged and top rows."""
-    (start, batch), top, drift = item, _top(options), drift_of(model)
+    (start, batch), drift, top = item, drift_of(model), max(options.top, options.flag or 0)
     features = features_of(model, batch, start, drift)
     scores, codes = scores_of(model, batch, features, device), known.codes(batch, model.columns)
-    shown = np.where(codes < 0, scores, -np.inf)
-    chosen = highest(shown, max(int((shown > model.threshold).sum()), top))
-    chosen = chosen[codes[chosen] < 0]
-    found = reasons_for(model, batch.take(chosen), features[chosen], options.reasons)
-    first = chosen[: max(LISTED, top)]
-    values = batch.take(first).to_pylist()
-    listed = [
-        Candidate(start + int(place), float(scores[place]), values[at], found[at]) for at, place in enumerate(first)
-    ]
-    piece = piece_of(scores, batch.select(carried), chosen, reason_texts(found), codes)
+    unknown = np.where(codes < 0, scores, -np.inf)
+    explained = highest(unknown, max(int((unknown > model.threshold).sum()), top))
+    explained = explained[codes[explained] < 0]
+    why = reasons_for(model, batch.take(explained), features[explained], options.reasons)
+    first = explained[: max(LISTED, top)]
+    rows = zip(first.tolist(), batch.take(first).to_pylist(), why, strict=False)
+    listed = [Candidate(start + row, float(scores[row]), values, reasons) for row, values, reasons in rows]
+    piece = piece_of(scores, batch.select(carried), explained, reason_texts(why), codes)
     return Part(piece, listed, drift)
 
 
@@ -122,31 +113,32 @@ def reasons_for(model: Model, batch: pa.RecordBatch, features: np.ndarray, most:
         return [()] * batch.num_rows
     groups, codes, within = model.vectorizer.groups, model.vectorizer.groups_of(batch), None
     if groups is not None and codes is not None:
-        found, which = np.unique(codes, return_inverse=True)
-        within = [groups.profiles(model.profiles, code) for code in found.tolist()], which
-    known = (_baseline(model), columns_of(model), model.profiles, *_raw_values(model, batch))
-    return reasons(model, features, *known, within=within, groups=codes, most=most)
+        distinct, inverse = np.unique(codes, return_inverse=True)
+        within = [groups.profiles(model.profiles, code) for code in distinct.tolist()], inverse
+    context = (_baseline(model), columns_of(model), model.profiles, *_raw_values(model, batch))
+    return reasons(model, features, *context, within=within, groups=codes, most=most)
 
 
 def _baseline(model: Model) -> np.ndarray:
     """The row of typical values if it is an ordinary row, else the model's baseline."""
     if views_of(model) is not None or model.columns is None:  # views need no baseline
         return model.baseline
-    usual = np.asarray(model.features.transform(model.columns.typical[None])[0])
-    is_ordinary = model.scores(usual[None], "cpu", 1)[0] <= np.median(model.training.values)
-    return usual if is_ordinary else model.baseline
+    typical = np.asarray(model.features.transform(model.columns.typical[None])[0])
+    is_ordinary = model.scores(typical[None], "cpu", 1)[0] <= np.median(model.training.values)
+    return typical if is_ordinary else model.baseline
 
 
 def _raw_values(model: Model, batch: pa.RecordBatch) -> tuple[dict[str, Any], dict[str, pa.Array]]:
     """The values of the columns used, read as in training, and the text cells in numeric columns (else null)."""
     assert model.columns is not None
-    parts = [np.concatenate(blocks) for blocks in zip(*model.columns.read(batch), strict=True)]
-    kinds, found = model.columns.kinds, dict(zip(model.used, parts, strict=True))
-    values = {name: _readable(part, kinds[name], batch[name]) for name, part in found.items()}
-    texts = {name: np.isinf(part) for name, part in found.items() if kinds[name] == "number" and part.dtype.kind == "f"}
-    return values, {
-        name: pc.if_else(pa.array(own), as_text(batch[name]), None) for name, own in texts.items() if own.any()
-    }
+    values, texts = {}, {}
+    columns = [np.concatenate(blocks) for blocks in zip(*model.columns.read(batch), strict=True)]
+    for name, column in zip(model.used, columns, strict=True):
+        kind = model.columns.kinds[name]
+        values[name] = _readable(column, kind, batch[name])
+        if kind == "number" and column.dtype.kind == "f" and np.isinf(column).any():
+            texts[name] = pc.if_else(pa.array(np.isinf(column)), as_text(batch[name]), None)
+    return values, texts
 
 
 def _readable(values: np.ndarray, kind: str, column: pa.Array) -> Any:
@@ -166,10 +158,7 @@ class Ended(NamedTuple):
 
 
 def run_tasks(tasks: Sequence[Any], machine: Any, jobs: int) -> Iterator[tuple[Ended, list[dict[str, Any]]]]:
-    """Yield each task with its rows as it finishes; a failed task has no rows and does not stop the others.
-
-    Several jobs are single-threaded processes, which end as soon as this one is stopped.
-    """
+    """Yield each task with its rows as it finishes; a failed task has none. Processes end together with this one."""
     if jobs == 1 or len(tasks) == 1:
         yield from (run_task(task, machine) for task in tasks)
         return
@@ -210,11 +199,12 @@ def end_with_parent() -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit linear algebra to one thread in processes started inside."""
+    """Limit linear algebra to one thread in processes that start within this context."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(dict.fromkeys(ONE_THREAD, "1"))
     try:
         yield
     finally:
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.__setitem__(name, value)
+        for name in ONE_THREAD:
+            del os.environ[name]
+        os.environ.update({name: value for name, value in before.items() if value is not None})

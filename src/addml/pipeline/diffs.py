@@ -25,7 +25,7 @@ from addml.errors import AddmlError
 from addml.findings import Hidden
 from addml.model import Model
 from addml.pipeline import batches
-from addml.pipeline.labels import NORMAL, Known
+from addml.pipeline.labels import NORMAL, KnownRows
 from addml.pipeline.options import Options, check_applies
 from addml.pipeline.ranking import rank_correlation, ranks
 from addml.pipeline.run import kind_of, load_model
@@ -110,22 +110,24 @@ class ModelDiff:
         before, after = self.columns["rank_before"], self.columns["rank_after"]
         changed, ratio = self.flagged[0] != self.flagged[1], abs(np.log(after / before))
         order = np.lexsort((np.minimum(before, after), -ratio, ~changed))[:top]
-        places = order[changed[order] | (ratio[order] > 0)]
-        ids = self.ids.take(places).to_pylist() or [{}] * len(places)
-        own = pa.table(self.columns).drop_columns(["is_anomaly_before", "is_anomaly_after"]).take(places)
-        return [one | {"ids": names} for one, names in zip(own.to_pylist(), ids, strict=True)]
+        moved = order[changed[order] | (ratio[order] > 0)]
+        ids = self.ids.take(moved).to_pylist() or [{}] * len(moved)
+        rows = pa.table(self.columns).drop_columns(["is_anomaly_before", "is_anomaly_after"]).take(moved).to_pylist()
+        return [row | {"ids": row_ids} for row, row_ids in zip(rows, ids, strict=True)]
 
     def to_json(self, top: int) -> dict[str, Any]:
-        own, rows = self.columns, len(self.scores[0])
+        rows = len(self.scores[0])
         first = min(FIRST, rows)
+        is_shared = (self.columns["rank_before"] <= first) & (self.columns["rank_after"] <= first)
+        decisions = self.columns["decision"]
         return {
             "source": self.source,
             "models": list(self.models),
             "rows": rows,
             "rank_agreement": rank_correlation(*self.scores),
             "compared_first": first,
-            "shared_first": int(((own["rank_before"] <= first) & (own["rank_after"] <= first)).sum()),
-            "decisions": {name: own["decision"].count(name) for name in ("new", "gone", "anomaly", "normal")},
+            "shared_first": int(is_shared.sum()),
+            "decisions": {name: decisions.count(name) for name in ("new", "gone", "anomaly", "normal")},
             "moved": self.listed(top),
         }
 
@@ -133,13 +135,13 @@ class ModelDiff:
 def compare_models(before: str, after: str, options: Options, progress: Progress) -> ModelDiff:
     """Score a file with two saved models, each with its own threshold."""
     is_series, folders = options.time is not None, (before, after)
-    models = [load_model(replace(options, model=one), SERIES if is_series else TABLE) for one in folders]
+    models = [load_model(replace(options, model=folder), SERIES if is_series else TABLE) for folder in folders]
     score = _score_series if is_series else _score_table
     with on_disk(options.file) as file:
-        own = [replace(options, file=file, model=folder) for folder in folders]
-        found = [score(model, one, progress) for model, one in zip(models, own, strict=True)]
-    scores, ids, texts = zip(*found, strict=True)
-    for sentence in dict.fromkeys([*texts[0], *texts[1]]):
+        pairs = zip(models, folders, strict=True)
+        results = [score(model, replace(options, file=file, model=folder), progress) for model, folder in pairs]
+    scores, ids, messages = zip(*results, strict=True)
+    for sentence in dict.fromkeys([*messages[0], *messages[1]]):
         warnings.warn(sentence, stacklevel=2)
     if len(scores[0]) != len(scores[1]):
         raise AddmlError(f"{options.source}: changed while it was being scored; run the command again.")
@@ -148,7 +150,7 @@ def compare_models(before: str, after: str, options: Options, progress: Progress
         folders,
         (scores[0], scores[1]),
         flagged=(scores[0] > models[0].threshold, scores[1] > models[1].threshold),
-        ids=next((one for one in ids if one.num_columns > is_series), ids[0]),  # of the first model that has ids
+        ids=next((table for table in ids if table.num_columns > is_series), ids[0]),  # of the first model that has ids
         noun="step" if is_series else "row",
     )
 
@@ -163,13 +165,13 @@ def _score_table(model: Model, options: Options, progress: Progress) -> tuple[np
 
 
 def _score_series(model: Model, options: Options, progress: Progress) -> tuple[np.ndarray, pa.Table, list[str]]:
-    read, _, scores = SeriesSource(options).score(model, progress)
-    return scores[read.steps], read.table.select([str(options.time), *read.chosen.ids]), []
+    data, _, scores = SeriesSource(options).score(model, progress)
+    return scores[data.steps], data.table.select([str(options.time), *data.roles.ids]), []
 
 
 @dataclass(frozen=True)
 class Example:
-    """The strangest row of a kind."""
+    """The row of a kind with the highest score."""
 
     row: int  # counted from 1
     ids: dict[str, Any]
@@ -201,7 +203,7 @@ class DayDiff:
 
     @property
     def table(self) -> pa.Table:
-        rows = [asdict(one) for one in self.kinds]
+        rows = [asdict(kind) for kind in self.kinds]
         for row in rows:
             example = row.pop("example")
             row |= {"row": example["row"], "score": example["score"], "reason": example["words"]}
@@ -212,54 +214,54 @@ class DayDiff:
             "model": self.model,
             "files": list(self.files),
             "rows": list(self.rows),
-            "flagged": [sum(one.before for one in self.kinds), sum(one.after for one in self.kinds)],
-            "kinds": {status: sum(one.status == status for one in self.kinds) for status in STATUSES},
-            "hidden": [asdict(one) for one in self.hidden],
-            "listed": [asdict(one) for one in self.kinds[:top]],
+            "flagged": [sum(kind.before for kind in self.kinds), sum(kind.after for kind in self.kinds)],
+            "kinds": {status: sum(kind.status == status for kind in self.kinds) for status in STATUSES},
+            "hidden": [asdict(entry) for entry in self.hidden],
+            "listed": [asdict(kind) for kind in self.kinds[:top]],
         }
 
 
 def compare_days(model: str, before: str, options: Options, progress: Progress) -> DayDiff:
     """Compare the flagged rows of the files `before` and `options.file`."""
     options = replace(options, model=model)
-    fitted, known = load_model(options, TABLE), Known.of(options.known_normal, NORMAL)
-    first, _, earlier, _ = _scored_day(fitted, replace(options, file=before), known, progress)
-    second, codes, later, drift = _scored_day(fitted, options, known, progress)
+    fitted, known = load_model(options, TABLE), KnownRows.of(options.known_normal, NORMAL)
+    scores_before, _, examples_before, _ = _scored_day(fitted, replace(options, file=before), known, progress)
+    scores, codes, examples, drift = _scored_day(fitted, options, known, progress)
     for sentence in filter(None, (drift_warning(drift.summary(), hidden=False), *drift.unseen_words)):
         warnings.warn(f"{options.source}: {sentence}", stacklevel=2)
-    rows = (len(first), len(second))
-    found = [anomaly_kind(one, earlier.get(one, []), later.get(one, []), rows) for one in {**later, **earlier}]
-    found.sort(key=lambda one: (STATUSES.index(one.status), -one.example.score, one.words))
-    hidden = known.hidden(codes, second, fitted.threshold)
-    return DayDiff(model, (without_password(before), options.source), rows, tuple(found), hidden)
+    rows = (len(scores_before), len(scores))
+    names = examples | examples_before
+    kinds = [anomaly_kind(name, examples_before.get(name, []), examples.get(name, []), rows) for name in names]
+    kinds.sort(key=lambda kind: (STATUSES.index(kind.status), -kind.example.score, kind.words))
+    hidden = known.hidden(codes, scores, fitted.threshold)
+    return DayDiff(model, (without_password(before), options.source), rows, tuple(kinds), hidden)
 
 
 def _scored_day(
-    model: Model, options: Options, known: Known, progress: Progress
+    model: Model, options: Options, known: KnownRows, progress: Progress
 ) -> tuple[np.ndarray, np.ndarray, dict[str, list[Example]], DriftCounter]:
     """Scores, codes of known entries, examples of each kind of flagged row, and drift of a file."""
-    every, entries, kinds, drift = [], [], dict[str, list[Example]](), batches.drift_of(model)
+    all_scores, all_codes, kinds, drift = [], [], dict[str, list[Example]](), batches.drift_of(model)
+    stage = f"Scoring {options.source}"
     with on_disk(options.file) as file:
-        own, stage = replace(options, file=file), f"Scoring {options.source}"
-        for start, batch, ids, features, scores in _scored_batches(model, own, stage, progress, drift, known.columns):
-            codes = known.with_ids(ids, model.by).codes(batch, model.columns)
-            every.append(scores)
-            entries.append(codes)
+        parts = _scored_batches(model, replace(options, file=file), stage, progress, drift, known.columns)
+        for start, batch, id_columns, features, scores in parts:
+            codes = known.with_ids(id_columns, model.by).codes(batch, model.columns)
+            all_scores.append(scores)
+            all_codes.append(codes)
             flagged = np.flatnonzero((codes < 0) & (scores > model.threshold))
             rows = batch.take(flagged)
-            reasons, named = batches.reasons_for(model, rows, features[flagged], 1), rows.select(ids).to_pylist()
-            for place, names, (reason,) in zip(flagged.tolist(), named or [{}] * len(flagged), reasons, strict=True):
-                group = ", ".join(f"{name} {names[name]}" for name in model.by)
-                example = Example(start + place + 1, names, float(scores[place]), reason.words)
+            reasons = batches.reasons_for(model, rows, features[flagged], 1)
+            row_ids = rows.select(id_columns).to_pylist() or [{}] * len(flagged)
+            for row, ids, (reason,) in zip(flagged.tolist(), row_ids, reasons, strict=True):
+                group = ", ".join(f"{name} {ids[name]}" for name in model.by)
+                example = Example(start + row + 1, ids, float(scores[row]), reason.words)
                 kinds.setdefault(f"{group}: {reason.summary}" if group else reason.summary, []).append(example)
-    return np.concatenate(every), np.concatenate(entries), kinds, drift
+    return np.concatenate(all_scores), np.concatenate(all_codes), kinds, drift
 
 
 def anomaly_kind(words: str, before: list[Example], after: list[Example], rows: tuple[int, int]) -> Kind:
-    """Compare a kind's rows on two days, given the number of all `rows` on each.
-
-    It is grown or fewer if chance does not explain the difference, and gone if at least EXPECTED rows were expected.
-    """
+    """Compare a kind's rows on two days of `rows` rows; only differences beyond chance count as grown or fewer."""
     identity = hashlib.sha256(words.encode("utf-8", "surrogatepass")).hexdigest()[:8]
     ratio = rows[1] / max(rows[0], 1)
     expected = len(before) * ratio
@@ -270,5 +272,5 @@ def anomaly_kind(words: str, before: list[Example], after: list[Example], rows: 
     else:
         deviations = (len(after) - expected) / math.sqrt(len(after) + expected * ratio)
         status = "grown" if deviations > CLEARLY else "fewer" if deviations < -CLEARLY else "as before"
-    strangest = max(after or before, key=lambda one: one.score)
+    strangest = max(after or before, key=lambda example: example.score)
     return Kind(identity, words, len(before), len(after), status, strangest)

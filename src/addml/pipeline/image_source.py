@@ -34,7 +34,7 @@ from addml.text import IMAGE, counted, figure
 FILE = "file"  # the only column
 ALARM_RATE = 0.01  # of new normal images; the default with --clean
 NUMBERS_AT_ONCE = 2**25  # pixel values scored per step of the progress bar
-SHOWN = 0.95  # quantile above which the pixels of a photograph are coloured
+COLOURED = 0.95  # quantile above which the pixels of a photograph are coloured
 
 Work = Callable[[LazyRows, str, int], np.ndarray]  # rows, device, threads
 
@@ -46,9 +46,9 @@ class ImageSource:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.choice = ""  # note on the choice of encoder
+        self.encoder_note = ""
         self.pictures: Pictures
-        self.places = np.zeros(0, np.int64)  # indices of the training images; none before training
+        self.sampled = np.zeros(0, np.int64)  # indices of the training images; none before training
         self.maps: np.ndarray | None = None  # of all images, once computed
 
     def train(self, progress: Progress) -> Model:
@@ -60,8 +60,8 @@ class ImageSource:
         if is_photo:
             heads = look_at(options.file, size=size, largest=PHOTO_SIDE)
         self.pictures = pictures = self._read(heads, progress, "use a smaller --size", copies=2)
-        self.places = draw_places(len(pictures.names), None if options.all_rows else options.sample, options.seed)
-        images = pictures.images if len(self.places) == len(pictures.names) else pictures.images[self.places]
+        self.sampled = draw_places(len(pictures.names), None if options.all_rows else options.sample, options.seed)
+        images = pictures.images if len(self.sampled) == len(pictures.names) else pictures.images[self.sampled]
         with progress.stage("Training", options.epochs, len(images) * options.members) as advance, epochs_to(advance):
             try:
                 model = fit_model(options, images, encoder=encoder)
@@ -74,12 +74,12 @@ class ImageSource:
     def _encoder(self, heads: Heads) -> str:
         if self.options.encoder is not None:
             return self.options.encoder
-        if max(max(one.size) for one in heads.known) <= LARGEST:
+        if max(max(head.size) for head in heads.known) <= LARGEST:
             return "conv"
         if is_installed():
-            self.choice = "encoder: pretrained, as images are larger than 64 pixels (--encoder)"
+            self.encoder_note = "encoder: pretrained, as images are larger than 64 pixels (--encoder)"
             return Pretrained.name
-        self.choice = "encoder: conv; pip install 'addml[pretrained]' finds much more in photographs"
+        self.encoder_note = "encoder: conv; pip install 'addml[pretrained]' finds much more in photographs"
         return "conv"
 
     def _check_maps(self, has_patches: bool) -> None:
@@ -98,32 +98,32 @@ class ImageSource:
             return heads.read(self.options.skip_unreadable)
 
     def training_findings(self, model: Model) -> Findings:
-        known = {"rows": len(self.pictures.names), "trained_rows": len(self.places), "noun": "image"}
-        return ranking.training_findings(model, self.options.file, self.notes, **known)
+        counts = {"rows": len(self.pictures.names), "trained_rows": len(self.sampled)}
+        return ranking.training_findings(model, self.options.file, self.notes, noun="image", **counts)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        rows, drawn = len(self.pictures.names), len(self.places)
-        sampled = f"trained on {drawn:,} of {rows:,} images, drawn at random (--all-rows uses all)"
-        return (*self.pictures.notes, *filter(None, [self.choice, sampled if 0 < drawn < rows else ""]))
+        rows, sampled = len(self.pictures.names), len(self.sampled)
+        drawn = f"trained on {sampled:,} of {rows:,} images, drawn at random (--all-rows uses all)"
+        return (*self.pictures.notes, *filter(None, [self.encoder_note, drawn if 0 < sampled < rows else ""]))
 
     def rank(self, model: Model, progress: Progress) -> ranking.Result:
-        is_own, top = len(self.places) > 0, self.options.top
-        self.pictures = pictures = self.pictures if is_own else self._read_for(model, progress)
+        is_trained, top = len(self.sampled) > 0, self.options.top
+        self.pictures = pictures = self.pictures if is_trained else self._read_for(model, progress)
         scores = self._in_parts("Scoring", model.scores, model, pictures.images, progress)
         model = ranking.with_batch_threshold(model, scores, self.options)
-        shown = ranking.highest(scores, max(min(int((scores > model.threshold).sum()), ranking.LISTED), top))
+        listed = ranking.highest(scores, max(min(int((scores > model.threshold).sum()), ranking.LISTED), top))
         maps = self.maps_of(model, progress) if self.options.maps is not None else None
-        explained = self._shown_maps(model, shown, progress) if self.options.reasons else None
-        scored = self._scored(pictures, scores, shown, explained)
+        listed_maps = self._maps_of_listed(model, listed, progress) if self.options.reasons else None
+        scored = self._scored(scores, listed, listed_maps)
         findings = ranking.ranked_findings(
-            model, scored.listed, scores, [FILE], top, self.options.file, self.notes, are_new=not is_own
+            model, scored.listed, scores, [FILE], top, self.options.file, self.notes, are_new=not is_trained
         )
-        picked = thumbnails(pictures, scores, shown, ranking.highest(-scores, top), explained)
-        findings = replace(findings, pictures=picked, noun="image", trained_rows=len(self.places))
-        findings = replace(findings, groups=())  # images are not alike for sharing a region
+        thumbs = thumbnails(pictures, scores, listed, ranking.highest(-scores, top), listed_maps)
+        # There are no groups, because images that share a region need not be similar.
+        findings = replace(findings, pictures=thumbs, noun="image", trained_rows=len(self.sampled), groups=())
         files = () if maps is None else map_files(pictures, maps, model.threshold)
-        tables = ranking.scored_tables(scored, scores, model, [FILE], top, are_new=not is_own)
+        tables = ranking.scored_tables(scored, scores, model, [FILE], top, are_new=not is_trained)
         return ranking.Result(findings, tables, model, files)
 
     def maps_of(self, model: Model, progress: Progress) -> np.ndarray:
@@ -140,71 +140,70 @@ class ImageSource:
             raise AddmlError(f"--size {options.size}: the model sets the size, {shape[1:]}; remove --size.")
         heads = look_at(options.file, size=(shape[1], shape[2]), channels=shape[0])
         pictures = self._read(heads, progress, "score a part of them at a time")
-        strange = model.vectorizer.scale_warning(pictures.images)  # type: ignore[attr-defined]
-        if strange is not None:
-            warnings.warn(f"{options.file}: {strange}", stacklevel=2)
+        warning = model.vectorizer.scale_warning(pictures.images)  # type: ignore[attr-defined]
+        if warning is not None:
+            warnings.warn(f"{options.file}: {warning}", stacklevel=2)
         return pictures
 
-    def _shown_maps(self, model: Model, shown: np.ndarray, progress: Progress) -> np.ndarray:
-        """The maps of the shown images, (k, height, width)."""
-        images = self.pictures.images[shown]
+    def _maps_of_listed(self, model: Model, listed: np.ndarray, progress: Progress) -> np.ndarray:
+        """The maps of the listed images, (k, height, width)."""
+        images = self.pictures.images[listed]
 
         def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:
             return contributions_of(model, rows, np.arange(len(rows)), device, threads)
 
         if self.maps is not None:
-            maps = np.stack([resized(one, images.shape[2:]) for one in self.maps[shown]])
+            maps = np.stack([resized(map, images.shape[2:]) for map in self.maps[listed]])
         else:
             maps = self._in_parts("Explaining", work, model, images, progress)
         if not model.scorer.on_patches:
             return maps
-        return np.asarray((maps - np.quantile(maps, SHOWN, axis=(1, 2), keepdims=True)).clip(0))
+        return np.asarray((maps - np.quantile(maps, COLOURED, axis=(1, 2), keepdims=True)).clip(0))
 
     def _in_parts(self, stage: str, work: Work, model: Model, images: np.ndarray, progress: Progress) -> np.ndarray:
         """The results of `work` for all images, a block at a time."""
         device, threads = scoring_place(self.options, model)
-        few = 8 if model.scorer.on_patches else model.block("cpu")
-        size = max(1, NUMBERS_AT_ONCE // model.encoder.inputs if stage == "Scoring" else few * threads)
-        found = []
+        block = 8 if model.scorer.on_patches else model.block("cpu")
+        size = max(1, NUMBERS_AT_ONCE // model.encoder.inputs if stage == "Scoring" else block * threads)
+        results = []
         with progress.stage(stage, len(images)) as advance:
             for start in range(0, max(1, len(images)), size):
                 rows = LazyRows(images[start : start + size], model.prepare)
-                found.append(work(rows, device, threads))
+                results.append(work(rows, device, threads))
                 advance(len(rows))
-        return np.concatenate(found)
+        return np.concatenate(results)
 
-    def _scored(
-        self, pictures: Pictures, scores: np.ndarray, shown: np.ndarray, maps: np.ndarray | None
-    ) -> ranking.Scored:
-        """The scores in the form of a table with the file name as its only column."""
-        reasons = [()] * len(shown) if maps is None else reasons_of(maps, self.options.reasons)
-        listed = [
-            ranking.Candidate(int(place), float(scores[place]), {FILE: pictures.names[place]}, why)
-            for place, why in zip(shown, reasons, strict=True)
+    def _scored(self, scores: np.ndarray, listed: np.ndarray, maps: np.ndarray | None) -> ranking.Scored:
+        """The scored images as rows of a table whose only column is the file name."""
+        all_names = self.pictures.names
+        reasons = [()] * len(listed) if maps is None else reasons_of(maps, self.options.reasons)
+        candidates = [
+            ranking.Candidate(row, float(scores[row]), {FILE: all_names[row]}, row_reasons)
+            for row, row_reasons in zip(listed.tolist(), reasons, strict=True)
         ]
         scored = ranking.Scored(max(ranking.LISTED, self.options.top))
-        names = pa.record_batch({FILE: pa.array(pictures.names)})
-        scored.add(ranking.Part(ranking.piece_of(scores, names, shown, reason_texts(reasons)), listed))
+        files = pa.record_batch({FILE: pa.array(all_names)})
+        scored.add(ranking.Part(ranking.piece_of(scores, files, listed, reason_texts(reasons)), candidates))
         return scored
 
 
-def _size(given: str | None) -> int | tuple[int, int] | None:
+def _size(text: str | None) -> int | tuple[int, int] | None:
     """Parse 32 as 32 and 48x64 as (48, 64)."""
-    if given is None:
+    if text is None:
         return None
-    sides = given.lower().split("x")
+    sides = text.lower().split("x")
     if not 1 <= len(sides) <= 2 or not all(side.isdecimal() and int(side) for side in sides):
-        raise AddmlError(f"--size {given}: must be N or HxW pixels, such as 32 or 48x64.", option="size")
+        raise AddmlError(f"--size {text}: must be N or HxW pixels, such as 32 or 48x64.", option="size")
     return int(sides[0]) if len(sides) == 1 else (int(sides[0]), int(sides[1]))
 
 
 STRANGEST, TYPICAL = 24, 12  # thumbnails at most, to keep reports small
 THUMBNAIL = 240  # pixels along the longer side, at most
-GLOW = np.array([222.0, 45.0, 38.0])  # RGB of anomalous pixels
-STRONGEST = 0.85  # opacity of that colour at the maximum of a map
+RED = np.array([222.0, 45.0, 38.0])  # RGB of anomalous pixels
+OPACITY = 0.85  # of that colour at the maximum of a map
 AT_THRESHOLD = 128  # grey level of a map at the threshold
-NAMES = ("upper left", "top", "upper right", "left", "middle", "right", "lower left", "bottom", "lower right")
-LEAST = 0.3  # share of the map that a region needs to be named
+REGIONS = ("upper left", "top", "upper right", "left", "middle", "right", "lower left", "bottom", "lower right")
+LEAST_SHARE = 0.3  # of the map, for a region to be named
 
 
 def thumbnails(
@@ -220,26 +219,26 @@ def thumbnails(
         low = float(images.min())
         gain = 255 / (float(images.max()) - low or 1.0)
 
-    def picture(place: int, own: np.ndarray | None, kind: str) -> Picture:
-        image = (images[place].astype(np.float64) - low) * gain
-        seen = np.moveaxis(image if len(image) == 3 else np.repeat(image[:1], 3, axis=0), 0, -1)
-        size = pictures.sizes[place] if pictures.sizes else seen.shape[:2]
-        glowing = None if own is None else _thumbnail(_glowing(seen, own), size)
-        name, folder = pictures.names[place], pictures.folder
+    def picture(row: int, map: np.ndarray | None, kind: str) -> Picture:
+        image = (images[row].astype(np.float64) - low) * gain
+        pixels = np.moveaxis(image if len(image) == 3 else np.repeat(image[:1], 3, axis=0), 0, -1)
+        size = pictures.sizes[row] if pictures.sizes else pixels.shape[:2]
+        overlay = None if map is None else _thumbnail(_with_overlay(pixels, map), size)
+        name, folder = pictures.names[row], pictures.folder
         file = None if folder is None else os.path.abspath(folder / name)
-        return Picture(name, float(scores[place]), kind, _thumbnail(seen, size), glowing, file)
+        return Picture(name, float(scores[row]), kind, _thumbnail(pixels, size), overlay, file)
 
-    shown = strangest[:STRANGEST].tolist()
-    first = [picture(place, None if maps is None else maps[at], "strange") for at, place in enumerate(shown)]
-    rest = [picture(place, None, "typical") for place in typical[:TYPICAL].tolist() if place not in shown]
+    rows = strangest[:STRANGEST].tolist()
+    first = [picture(row, None if maps is None else maps[i], "strange") for i, row in enumerate(rows)]
+    rest = [picture(row, None, "typical") for row in typical[:TYPICAL].tolist() if row not in rows]
     return (*first, *rest)
 
 
-def _glowing(seen: np.ndarray, strange: np.ndarray) -> np.ndarray:
+def _with_overlay(pixels: np.ndarray, map: np.ndarray) -> np.ndarray:
     """The image in grey with its anomalous pixels in red."""
-    strength = strange.clip(0)[..., None] / max(float(strange.max()), np.finfo(float).tiny) * STRONGEST
-    grey = np.repeat(seen.mean(axis=-1, keepdims=True), 3, axis=-1)
-    return np.asarray((1 - strength) * grey + strength * GLOW)
+    opacity = map.clip(0)[..., None] / max(float(map.max()), np.finfo(float).tiny) * OPACITY
+    grey = np.repeat(pixels.mean(axis=-1, keepdims=True), 3, axis=-1)
+    return np.asarray((1 - opacity) * grey + opacity * RED)
 
 
 def _thumbnail(pixels: np.ndarray, size: tuple[int, ...]) -> bytes:
@@ -266,20 +265,20 @@ def map_files(pictures: Pictures, maps: np.ndarray, threshold: float) -> Iterato
     """Each image's map (the threshold is 128) and mask (white above the threshold) at the image's resolution."""
     stems = [os.path.splitext(name)[0] for name in pictures.names]
     count, unit = Counter(stems), threshold if 0 < threshold < np.inf else 1.0
-    for name, stem, size, own in zip(pictures.names, stems, pictures.sizes, maps, strict=True):
-        full, target = resized(own, size), stem if count[stem] == 1 else name
-        yield f"{target}.map.png", _encoded(AT_THRESHOLD * full / unit)
-        yield f"{target}.mask.png", _encoded(255.0 * (full > threshold))
+    for name, stem, size, map in zip(pictures.names, stems, pictures.sizes, maps, strict=True):
+        values, target = resized(map, size), stem if count[stem] == 1 else name
+        yield f"{target}.map.png", _encoded(AT_THRESHOLD * values / unit)
+        yield f"{target}.mask.png", _encoded(255.0 * (values > threshold))
 
 
 def reasons_of(maps: np.ndarray, most: int) -> list[tuple[Reason, ...]]:
-    """Name the ninths of each image that contribute most to its map; maps are (n, height, width)."""
+    """The ninths of each image that contribute most to its map; maps are (n, height, width)."""
     _, height, width = maps.shape
-    third = 3 * (3 * np.arange(height) // height)[:, None] + 3 * np.arange(width) // width
-    regions = np.stack([maps[:, third == place].sum(axis=1) for place in range(len(NAMES))], axis=1).clip(0)
-    shares = regions / np.maximum(regions.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    region_of = 3 * (3 * np.arange(height) // height)[:, None] + 3 * np.arange(width) // width
+    sums = np.stack([maps[:, region_of == k].sum(axis=1) for k in range(len(REGIONS))], axis=1).clip(0)
+    shares = sums / np.maximum(sums.sum(axis=1, keepdims=True), np.finfo(float).tiny)
     order = np.argsort(-shares, axis=1, kind="stable")[:, :most]
     return [
-        tuple(Reason((NAMES[k],), float(share[k]), NAMES[k], NAMES[k]) for k in places if share[k] >= LEAST)
-        for share, places in zip(shares, order, strict=True)
+        tuple(Reason((REGIONS[k],), float(share[k]), REGIONS[k], REGIONS[k]) for k in ks if share[k] >= LEAST_SHARE)
+        for share, ks in zip(shares, order, strict=True)
     ]

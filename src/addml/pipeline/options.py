@@ -39,20 +39,16 @@ def option(
     kinds: Sequence[str] = KINDS,
     *,
     panel: str,
-    basic: bool = False,
-    metavar: str | None = None,
+    basic: bool = False,  # shown by --help, not only by --help-all
+    metavar: str | None = None,  # default: the choices, N for an integer, NAME for text
     minimum: float | None = None,
     maximum: float | None = None,
     choices: Sequence[str] = (),
     flags: Sequence[str] = (),
-    remote: bool = False,
-    training: bool = False,
+    remote: bool = False,  # accepted by a web job
+    training: bool = False,  # has no meaning for a saved model
 ) -> Any:
-    """A field of `Options`.
-
-    `metavar`: default: the choices, N for an integer, NAME for text. `basic`: shown by `--help`, not only by
-    `--help-all`. `remote`: accepted by a web job. `training`: has no meaning for a saved model.
-    """
+    """A field of `Options`."""
     return field(default=default, metadata={name: value for name, value in locals().items() if name != "default"})
 
 
@@ -213,19 +209,19 @@ class Options:
     @property
     def reading(self) -> dict[str, Any]:
         """Keyword arguments for `addml.io.read`."""
-        known = ("query", "delimiter", "header", "encoding", "decimal", "skip_rows")
-        return {name: getattr(self, name) for name in known} | {"part": self.sheet}
+        names = ("query", "delimiter", "header", "encoding", "decimal", "skip_rows")
+        return {name: getattr(self, name) for name in names} | {"part": self.sheet}
 
     def of(self, command: str) -> dict[str, Any]:
         """The file and the values of a command's options by name."""
-        own = {"file": self.file} if self.file else {}
-        return own | {one.name: getattr(self, one.name) for one in options_of(command)}
+        values = {option.name: getattr(self, option.name) for option in options_of(command)}
+        return {"file": self.file, **values} if self.file else values
 
 
 @cache
 def options_of(command: str) -> tuple[Field[Any], ...]:
-    known = (one for one in fields(Options) if one.metadata)
-    return tuple(one for one in known if one.metadata["commands"] in (EVERY,) or command in one.metadata["commands"])
+    options = (option for option in fields(Options) if option.metadata)
+    return tuple(option for option in options if command in (option.metadata["commands"] or (command,)))  # EVERY is ()
 
 
 @cache
@@ -246,10 +242,10 @@ def names_file(text: str) -> bool:
     return text.lower().endswith(KNOWN_ENDING)
 
 
-def metavar(one: Field[Any]) -> str:
+def metavar(option: Field[Any]) -> str:
     """The placeholder for the option's value in its help."""
-    kind = "NAMES" if is_list(one.name) else "N" if types()[one.name] in (int, int | None) else "NAME"
-    return one.metadata["metavar"] or "|".join(one.metadata["choices"]) or kind
+    default = "N" if types()[option.name] in (int, int | None) else "NAMES" if is_list(option.name) else "NAME"
+    return option.metadata["metavar"] or "|".join(option.metadata["choices"]) or default
 
 
 def flag(name: str) -> str:
@@ -277,18 +273,18 @@ def parse(name: str, value: Any) -> Any:
         if str(value).lower() not in ("true", "false"):
             raise _wrong(name, value, "true or false")
         return str(value).lower() == "true"
-    about = Options.__dataclass_fields__[name].metadata
-    kind = next(one for one in (int, float, str) if types()[name] in (one, one | None))
+    metadata = Options.__dataclass_fields__[name].metadata
+    kind = next(kind for kind in (int, float, str) if types()[name] in (kind, kind | None))
     try:
-        found = kind(value)
+        result = kind(value)
     except ValueError:
         raise _wrong(name, value, "an integer" if kind is int else "a number") from None
-    if about["choices"] and found not in about["choices"]:
-        raise _wrong(name, value, f"one of {', '.join(about['choices'])}")
-    low, high = about["minimum"], about["maximum"]
-    if (low is not None and not found >= low) or (high is not None and not found <= high):
+    if metadata["choices"] and result not in metadata["choices"]:
+        raise _wrong(name, value, f"one of {', '.join(metadata['choices'])}")
+    low, high = metadata["minimum"], metadata["maximum"]
+    if (low is not None and not result >= low) or (high is not None and not result <= high):
         raise _wrong(name, value, f"at least {low}" if high is None else f"between {low} and {high}")
-    return found
+    return result
 
 
 def _wrong(name: str, value: Any, expected: str) -> AddmlError:
@@ -308,7 +304,7 @@ NEED_ALL_ROWS = {"report", "figures", "top", "flag", "per_day", "max_false_alarm
 
 
 def check(options: Options, command: str) -> Options:
-    """Refuse options that conflict or have no effect; set the default contamination where nothing else decides."""
+    """Refuse options that conflict or have no effect; set the default contamination unless another rule applies."""
     for message in _conflicts(options, command):
         raise AddmlError(message, USAGE)
     normal_images = (options.clean or command == "evaluate") and _names_images(options.file)
@@ -321,11 +317,11 @@ def check(options: Options, command: str) -> Options:
 
 def check_applies(options: Options, kind: str) -> None:
     """Refuse options that do not apply to this kind of row."""
-    for one in options_set(options):
-        if kind not in one.metadata["kinds"]:
-            only = " or ".join(KIND_WORDS[other] for other in one.metadata["kinds"])
-            message = f"{flag(one.name)} does not apply to {KIND_WORDS[kind]}, only to {only}; remove it."
-            raise AddmlError(message, USAGE, option=one.name)
+    for option in options_set(options):
+        if kind not in option.metadata["kinds"]:
+            kinds = " or ".join(KIND_WORDS[other] for other in option.metadata["kinds"])
+            message = f"{flag(option.name)} does not apply to {KIND_WORDS[kind]}, only to {kinds}; remove it."
+            raise AddmlError(message, USAGE, option=option.name)
 
 
 def _names_images(file: str) -> bool:
@@ -335,21 +331,21 @@ def _names_images(file: str) -> bool:
 
 
 def _conflicts(options: Options, command: str) -> Iterator[str]:
-    given = {one.name: one for one in options_set(options)}
+    changed = {option.name: option.metadata for option in options_set(options)}
     if command == "score" and options.model is None:
         yield "score needs a model from addml fit: --model FOLDER."
     if command == "evaluate" and options.label is None and not _names_images(options.file):
         yield "evaluate needs a label column: --label NAME."
     if command in ("score", "evaluate") and options.model is not None:
-        for name in (name for name, one in given.items() if one.metadata["training"]):
+        for name in (name for name, metadata in changed.items() if metadata["training"]):
             yield f"{flag(name)} applies to training and has no effect with --model; remove one of them."
     if options.engine is None:
-        for name in given.keys() & {"address", "workers", "sync"}:
+        for name in changed.keys() & {"address", "workers", "sync"}:
             yield f"{flag(name)} needs a cluster; add --engine ray, or remove it."
     elif command == "fit" and not options.all_rows:
         yield "--engine ray trains on all rows; add --all-rows, or remove --engine to train on a sample."
     elif command == "score":
-        for name in sorted(given.keys() & NEED_ALL_ROWS):
+        for name in sorted(changed.keys() & NEED_ALL_ROWS):
             yield f"{flag(name)} needs all scores in one place; remove it, or remove --engine ray."
     if options.anomaly_value is not None and options.label is None and options.train_labels is None:
         yield "--anomaly-value needs a label column; name it with --label or --train-labels."

@@ -25,14 +25,14 @@ from addml.text import TABLE
 IN_MEMORY = 256 << 20  # bytes
 AT_ONCE = 1 << 20  # rows
 LISTED = 200  # rows that findings hold with their values, unless --top asks for more
-SCORE, WORDS, KNOWN = "\0score", "\0words", "\0known"  # our columns of a piece; no table has these names
+SCORE, WORDS, KNOWN = "\0score", "\0words", "\0known"  # columns added to a piece; no table has these names
 RESERVED = ("row", "score", "rank", "is_anomaly", "p_value", "probability", "reasons", "known")
 
 
 class Candidate(NamedTuple):
     """A row that may be listed."""
 
-    place: int  # 0-based row
+    row_index: int  # counted from 0
     score: float
     values: dict[str, Any]
     reasons: tuple[ColumnReason, ...]
@@ -58,11 +58,11 @@ class Scored:
             self._writer = pa.ipc.new_stream(pa.PythonFile(self._file, "w"), part.piece.schema)
         self._writer.write_batch(part.piece)
         self.rows += part.piece.num_rows
-        both = sorted([*self.listed, *part.listed], key=lambda one: (-one.score, one.place))
-        self.listed = both[: self.most_listed]
+        merged = sorted([*self.listed, *part.listed], key=lambda row: (-row.score, row.row_index))
+        self.listed = merged[: self.most_listed]
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
-        """The pieces, as often as wanted."""
+        """The pieces; can be repeated."""
         if self._writer is not None:
             self._writer.close()
         self._file.seek(0)
@@ -71,31 +71,31 @@ class Scored:
     def column(self, name: str) -> np.ndarray:
         """A numeric column of all pieces as an array, memory-mapped if large."""
         is_large = self.rows * 8 > IN_MEMORY
-        whole = mapped(self.folder, (self.rows,), np.float64) if is_large else np.empty(self.rows)
+        column = mapped(self.folder, (self.rows,), np.float64) if is_large else np.empty(self.rows)
         start = 0
         for piece in self:
-            whole[start : start + piece.num_rows] = piece[name].to_numpy()
+            column[start : start + piece.num_rows] = piece[name].to_numpy()
             start += piece.num_rows
-        return whole
+        return column
 
 
 def piece_of(
     scores: np.ndarray, carried: pa.RecordBatch, explained: np.ndarray, words: pa.Array, known: np.ndarray | None = None
 ) -> pa.RecordBatch:
     """Passed-through columns, scores, reasons (`words`, of the `explained` rows) and codes of known entries."""
-    places = np.full(len(scores), -1)
-    places[explained] = np.arange(len(explained))
+    indices = np.full(len(scores), -1)  # of the words of each row
+    indices[explained] = np.arange(len(explained))
     codes = np.full(len(scores), -1) if known is None else known
-    own = [pa.array(scores), words.take(pa.array(places, mask=places < 0)), pa.array(codes.astype(np.int32))]
-    return pa.record_batch([*carried.columns, *own], names=[*carried.schema.names, SCORE, WORDS, KNOWN])
+    added = [pa.array(scores), words.take(pa.array(indices, mask=indices < 0)), pa.array(codes.astype(np.int32))]
+    return pa.record_batch([*carried.columns, *added], names=[*carried.schema.names, SCORE, WORDS, KNOWN])
 
 
 def highest(scores: np.ndarray, count: int) -> np.ndarray:
     """Indices of the highest scores in descending order; ties in row order."""
-    places = np.arange(len(scores))
+    indices = np.arange(len(scores))
     if count < len(scores):
-        places = np.sort(np.argpartition(-scores, count)[:count])
-    return places[np.argsort(-scores[places], kind="stable")]
+        indices = np.sort(np.argpartition(-scores, count)[:count])
+    return indices[np.argsort(-scores[indices], kind="stable")]
 
 
 @dataclass(frozen=True)
@@ -108,15 +108,16 @@ class Result:
 
 def with_batch_threshold(model: Model, scores: np.ndarray, options: Options, days: int = 0) -> Model:
     """Apply the options whose threshold depends on all scored rows: a row budget or a limit of false alarms."""
-    if (share := options.max_false_alarms) is not None:
-        tau = discovery_threshold(scores, model.training.calibration, share)
-        return replace(model, decision=Decision(tau, MAX_FALSE_ALARMS, share))
-    if options.flag is not None:
-        return replace(model, decision=Decision(budget_threshold(scores, options.flag), FLAG, options.flag))
-    if options.per_day is not None:
-        tau = budget_threshold(scores, options.per_day * days)
-        return replace(model, decision=Decision(tau, PER_DAY, options.per_day))
-    return model
+    if options.max_false_alarms is not None:
+        tau = discovery_threshold(scores, model.training.calibration, options.max_false_alarms)
+        decision = Decision(tau, MAX_FALSE_ALARMS, options.max_false_alarms)
+    elif options.flag is not None:
+        decision = Decision(budget_threshold(scores, options.flag), FLAG, options.flag)
+    elif options.per_day is not None:
+        decision = Decision(budget_threshold(scores, options.per_day * days), PER_DAY, options.per_day)
+    else:
+        return model
+    return replace(model, decision=decision)
 
 
 def ranked_findings(
@@ -131,10 +132,10 @@ def ranked_findings(
     are_new: bool,
     hidden: Sequence[Hidden] = (),
 ) -> Findings:
-    """The findings of scored rows; `are_new`: they are not the training rows."""
-    flagged = int((scores > model.threshold).sum()) - sum(one.rows for one in hidden)
+    """The findings of scored rows; `are_new` says that they are not the training rows."""
+    flagged = int((scores > model.threshold).sum()) - sum(entry.rows for entry in hidden)
     listed = listed[: max(flagged, top)]
-    alike = groups([candidate.reasons for candidate in listed])
+    similar = groups([candidate.reasons for candidate in listed])
     return replace(
         training_findings(model, source, notes),
         rows=len(scores),
@@ -142,14 +143,14 @@ def ranked_findings(
         ranked=_ranked(model, listed, ids, scores if are_new else None),
         least_p_value=1 / (1 + len(model.training.calibration)) if are_new else 0.0,
         clear=int((scores > model.training.clear).sum()),
-        groups=tuple(Group(columns, words, tuple(place + 1 for place in places)) for columns, words, places in alike),
+        groups=tuple(Group(columns, words, tuple(i + 1 for i in indices)) for columns, words, indices in similar),
         hidden=tuple(hidden),
     )
 
 
 def training_findings(model: Model, source: str, notes: Sequence[str], **more: Any) -> Findings:
     """The findings of training alone; no row is ranked."""
-    known: dict[str, Any] = {
+    values: dict[str, Any] = {
         "source": source,
         "rows": 0,
         "columns": tuple(model.used),
@@ -163,27 +164,27 @@ def training_findings(model: Model, source: str, notes: Sequence[str], **more: A
         "history": tuple(model.history),
         "versions": versions(),
     }
-    return Findings(**known | more)
+    return Findings(**values | more)
 
 
 def _ranked(
     model: Model, listed: Sequence[Candidate], ids: Sequence[str], batch: np.ndarray | None
 ) -> tuple[Finding, ...]:
-    p_values, probabilities = model.training.rarity(np.array([one.score for one in listed]), batch)
+    p_values, probabilities = model.training.rarity(np.array([row.score for row in listed]), batch)
     is_array = model.columns is None and model.kind == TABLE
     return tuple(
         Finding(
-            row=one.place + 1,
-            rank=at + 1,
-            score=one.score,
-            is_anomaly=one.score > model.threshold,
-            p_value=float(p_values[at]),
-            probability=float(probabilities[at]),
-            ids={name: one.values[name] for name in ids},
-            values=one.values if is_array else {name: one.values[name] for name in model.used},
-            reasons=tuple(Reason(reason.column, reason.share, reason.words) for reason in one.reasons),
+            row=row.row_index + 1,
+            rank=i + 1,
+            score=row.score,
+            is_anomaly=row.score > model.threshold,
+            p_value=float(p_values[i]),
+            probability=float(probabilities[i]),
+            ids={name: row.values[name] for name in ids},
+            values=row.values if is_array else {name: row.values[name] for name in model.used},
+            reasons=tuple(Reason(reason.column, reason.share, reason.words) for reason in row.reasons),
         )
-        for at, one in enumerate(listed)
+        for i, row in enumerate(listed)
     )
 
 
@@ -198,49 +199,49 @@ def scored_tables(
     are_new: bool,
 ) -> Iterator[pa.Table]:
     """The scored table, in pieces; `known`: descriptions of the entries that mark rows as known."""
-    start, every_rank, names = 0, ranks(scores), names_beside(ids, RESERVED)
+    start, all_ranks, names = 0, ranks(scores), names_beside(ids, RESERVED)
     for piece in scored:
-        own, codes, words = piece[SCORE].to_numpy(), piece[KNOWN].to_numpy(), piece[WORDS]
-        rank = every_rank[start : start + len(own)]
-        p_values, probability = model.training.rarity(own, scores if are_new else None)
-        flagged = (own > model.threshold) & (codes < 0)
-        wanted = pc.and_(pa.array(flagged | (rank <= top)), pc.not_equal(words, ""))
+        score, codes, words = piece[SCORE].to_numpy(), piece[KNOWN].to_numpy(), piece[WORDS]
+        rank = all_ranks[start : start + len(score)]
+        p_values, probabilities = model.training.rarity(score, scores if are_new else None)
+        flagged = (score > model.threshold) & (codes < 0)
+        has_reasons = pc.and_(pa.array(flagged | (rank <= top)), pc.not_equal(words, ""))
         yield pa.table(
             {
                 **dict(zip(names, map(piece.column, ids), strict=True)),
-                "row": pa.array(np.arange(start + 1, start + len(own) + 1)),
+                "row": pa.array(np.arange(start + 1, start + len(score) + 1)),
                 "score": piece[SCORE],
                 "rank": pa.array(rank),
                 "is_anomaly": pa.array(flagged),
                 "p_value": pa.array(p_values),
-                "probability": pa.array(probability),
-                "reasons": pc.if_else(pc.fill_null(wanted, False), words, None),
+                "probability": pa.array(probabilities),
+                "reasons": pc.if_else(pc.fill_null(has_reasons, False), words, None),
                 **({"known": pa.array(known).take(pa.array(codes, mask=codes < 0))} if known else {}),
             }
         )
-        start += len(own)
+        start += len(score)
 
 
 def ranks(scores: np.ndarray) -> np.ndarray:
     """The rank of every score: 1 is the highest; ties in row order."""
-    found = room(scores.shape, np.int64, scores)
+    result = room(scores.shape, np.int64, scores)
     if folder_of(scores) is None:
-        found[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
-        return found
+        result[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
+        return result
     keys = room(scores.shape, np.complex128, scores)  # (-score, row) as a complex number: sorts in place on disk
     for start in range(0, len(scores), AT_ONCE):
         part = slice(start, start + AT_ONCE)
         keys.real[part], keys.imag[part] = -scores[part], np.arange(start, start + len(scores[part]))
     keys.sort()
     for start in range(0, len(scores), AT_ONCE):
-        places = keys.imag[start : start + AT_ONCE].astype(np.int64)
-        found[places] = np.arange(start + 1, start + len(places) + 1)
-    return found
+        rows = keys.imag[start : start + AT_ONCE].astype(np.int64)
+        result[rows] = np.arange(start + 1, start + len(rows) + 1)
+    return result
 
 
-def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
+def rank_correlation(a: np.ndarray, b: np.ndarray) -> float:
     """Spearman's correlation of two scorings of the same rows; with constant scores, 1 if both are constant, else 0."""
     from scipy.stats import spearmanr
 
-    constant = np.ptp(one) == 0, np.ptp(other) == 0
-    return float(all(constant)) if any(constant) else float(spearmanr(one, other).statistic)
+    is_constant = np.ptp(a) == 0, np.ptp(b) == 0
+    return float(all(is_constant)) if any(is_constant) else float(spearmanr(a, b).statistic)

@@ -107,10 +107,10 @@ def from_pyod(module: str, name: str, Z: np.ndarray, seed: Any, **settings: Any)
     except ImportError as error:
         raise ImportError(f"{name} needs PyOD: pip install 'addml[pyod]'") from error
     number = int(parameters.generator_seed(seed).generate_state(1)[0])
-    ours = {"random_state": number, "verbose": 0, "n_features": Z.shape[1]}
-    taken = {argument: value for argument, value in ours.items() if argument in signature(kind).parameters}
+    defaults = {"random_state": number, "verbose": 0, "n_features": Z.shape[1]}
+    defaults = {name: value for name, value in defaults.items() if name in signature(kind).parameters}
     with _seeded(number):
-        detector = kind(**taken | settings)
+        detector = kind(**defaults | settings)
         try:
             detector.fit(Z)
         except Exception as error:  # of any kind, such as UnboundLocalError with few rows
@@ -178,9 +178,10 @@ class Rival(BaseEstimator):
 
     def _finite(self, scores: np.ndarray) -> np.ndarray:
         scores = np.asarray(scores, np.float64)
-        if bad := int((~np.isfinite(scores)).sum()):
-            what = f"{self.name} returned non-finite scores for {bad} of {len(scores)} rows"
-            raise ValueError(f"{what}; drop duplicate and constant columns, or use another detector")
+        wrong = int((~np.isfinite(scores)).sum())
+        if wrong:
+            problem = f"{self.name} returned non-finite scores for {wrong} of {len(scores)} rows"
+            raise ValueError(f"{problem}; drop duplicate and constant columns, or use another detector")
         return scores
 
 
@@ -203,32 +204,32 @@ class LabelledTable:
 
     def standardised(self, train: np.ndarray, *parts: np.ndarray) -> list[np.ndarray]:
         """The features of each part, imputed, encoded and scaled on the training rows as in `ADDML`."""
-        own = self.table.take(train)
-        columns = Columns.fit(own)
-        features = columns.rescaled(Features.fit(columns.transform(own)))
+        table = self.table.take(train)
+        columns = Columns.fit(table)
+        features = columns.rescaled(Features.fit(columns.transform(table)))
         return [features.transform(columns.transform(self.table.take(part))).astype(float) for part in parts]
 
 
 def read(options: Options, most: int) -> LabelledTable:
     """Read a labelled table of at most `most` rows; rows without a label are dropped and reported."""
     label, data = str(options.label), open_input(options)
-    chosen = choose(data.names, options, data.source)
-    table, places, rows = draw(data.batches([*chosen.features, label], BATCH_ROWS), most, 0)
-    marks = read_label(table[label], options.anomaly_value, label)
-    known = np.flatnonzero(marks != UNKNOWN)
-    notes, drawn = list(data.notes), f"{len(places):,} of {rows:,} rows"
-    if len(places) < rows:
-        notes.append(f"compared on {drawn}, drawn at random (--sample sets the number)")
-    if len(known) < len(marks):
-        notes.append(f"dropped {counted(len(marks) - len(known), 'row')} without a label")
-    check(marks[known], f"{data.source}, label {label!r} of {drawn}")
-    table = table.select(list(chosen.features)).take(known)
+    roles = choose(data.names, options, data.source)
+    table, sampled, rows = draw(data.batches([*roles.features, label], BATCH_ROWS), most, 0)
+    y = read_label(table[label], options.anomaly_value, label)
+    labelled = np.flatnonzero(y != UNKNOWN)
+    notes, share = list(data.notes), f"{len(sampled):,} of {rows:,} rows"
+    if len(sampled) < rows:
+        notes.append(f"compared on {share}, drawn at random (--sample sets the number)")
+    if len(labelled) < len(y):
+        notes.append(f"dropped {counted(len(y) - len(labelled), 'row')} without a label")
+    check(y[labelled], f"{data.source}, label {label!r} of {share}")
+    table = table.select(list(roles.features)).take(labelled)
     try:
         useless = Columns.fit(table).left_out
     except CellError as error:
-        error.row = int(places[known][error.row - 1]) + 1  # row of the file
+        error.row = int(sampled[labelled][error.row - 1]) + 1  # row of the file
         raise AddmlError(f"{data.source}: {error}") from error
-    return LabelledTable(data.source, table, marks[known], tuple(notes), (*chosen.left_out, *useless))
+    return LabelledTable(data.source, table, y[labelled], tuple(notes), (*roles.left_out, *useless))
 
 
 def check(y: np.ndarray, name: str) -> None:
@@ -280,23 +281,23 @@ class MethodTask:
 
     def run(self, machine: Machine) -> list[Row]:
         """One row of results per fit and setting."""
-        y, found = self.data.y, list[Row]()
+        y, results = self.data.y, list[Row]()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DroppedColumnsWarning)
-            same = {"method": self.title, "stability": self.stability(machine)}
+            method = {"method": self.title, "stability": self.stability(machine)}
             for seed, fold, one_class in product(SEEDS, range(FOLDS), (False, True)):
                 train, test = folds(y, seed)[fold]
                 train = train[y[train] == 0] if one_class else train
                 detector, rows, seconds = self._fit(train, test, machine, FOLDS * seed + fold, one_class)
-                fitted = {**same, "seed": seed, "fold": fold, "fit_seconds": seconds}
+                fit = {**method, "seed": seed, "fold": fold, "fit_seconds": seconds}
                 if not one_class:  # the fit scored the training rows
-                    own = measure(y[train], detector.anomaly_scores_)
-                    found.append({**fitted, "setting": SEEN, **own, "score_seconds": None})
+                    measures = measure(y[train], detector.anomaly_scores_)
+                    results.append({**fit, "setting": SEEN, **measures, "score_seconds": None})
                 began = time.perf_counter()
                 scores = detector.anomaly_score(rows)
-                fitted |= {"setting": ONE_CLASS if one_class else UNSEEN, "score_seconds": time.perf_counter() - began}
-                found.append({**fitted, **measure(y[test], scores)})
-        return found
+                fit |= {"setting": ONE_CLASS if one_class else UNSEEN, "score_seconds": time.perf_counter() - began}
+                results.append({**fit, **measure(y[test], scores)})
+        return results
 
     def _fit(
         self, train: np.ndarray, test: np.ndarray, machine: Machine, seed: int, one_class: bool = False

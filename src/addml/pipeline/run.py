@@ -1,4 +1,4 @@
-"""Fit, detect, score and evaluate: options in; findings, scored rows and a model out."""
+"""Fit, detect, score and evaluate: each takes options and returns findings, scored rows and a model."""
 
 from __future__ import annotations
 
@@ -146,23 +146,23 @@ def load_model(options: Options, kind: str) -> Model:
 
 def with_threshold(model: Model, options: Options, *, saved: bool = False) -> Model:
     """Apply the options that set a threshold; without any, the model keeps its own."""
-    share, rate = (options.contamination if saved else None), options.alarm_rate
-    if saved and rate is None:  # an upper bound: --max-false-alarms flags only rows above this alarm rate
-        rate = options.max_false_alarms
+    contamination, alarm_rate = (options.contamination if saved else None), options.alarm_rate
+    if saved and alarm_rate is None:  # an upper bound: --max-false-alarms flags only rows above this alarm rate
+        alarm_rate = options.max_false_alarms
     try:
-        if options.tau is not None or rate is not None:
-            return model.decided(tau=options.tau, alarm_rate=rate)
-        if options.threshold is not None or share is not None:
-            return model.decided(options.threshold, share)
+        if options.tau is not None or alarm_rate is not None:
+            return model.decided(tau=options.tau, alarm_rate=alarm_rate)
+        if options.threshold is not None or contamination is not None:
+            return model.decided(options.threshold, contamination)
     except ValueError as error:
         raise AddmlError(f"--{error}.".replace("_", "-")) from None
     return model
 
 
-def one_sided(given: Sequence[str], names: Sequence[str]) -> dict[str, str] | None:
-    """Parse amount:high as {"amount": "high"}; None if nothing is given."""
+def one_sided(texts: Sequence[str], names: Sequence[str]) -> dict[str, str] | None:
+    """Parse amount:high as {"amount": "high"}; None without texts."""
     sides: dict[str, str] = {}
-    for text in given:
+    for text in texts:
         name, _, side = text.rpartition(":")
         if side not in SIDES or not name:
             raise AddmlError(f"--one-sided {text}: must name a side, such as amount:high or amount:low.")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -23,258 +24,246 @@ from addml.inputs.series import Series, choose_window, entities_of, forward_fill
 from addml.inputs.series_vectorizer import WindowRows
 from addml.inputs.times import Ordered, check_times, column_times, order_words
 from addml.model import Model
+from addml.pipeline import sources
 from addml.pipeline.batches import scoring_place
 from addml.pipeline.evaluation import evaluate
-from addml.pipeline.labels import read_label
+from addml.pipeline.labels import UNKNOWN, read_label
 from addml.pipeline.options import Options
 from addml.pipeline.ranking import LISTED, Result, highest, training_findings
 from addml.pipeline.run import fit_model, one_sided
-from addml.pipeline.sources import Chosen, Input, check_unseen, choose, find, names_beside, open_input, possible_names
 from addml.preprocessing.numbers import refuse_infinity
 from addml.preprocessing.profile import BETWEEN
 from addml.progress import Progress, epochs_to
 from addml.text import SERIES, counted, figure, listed
 
-NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
 MOST_REPEATED = 0.33  # share of rows that repeat a time; more of them mean several entities
 CLOSEST = 5  # events listed if none is flagged
 STEPS_EXPLAINED = 200  # per event, those with the highest scores
 DRAWN = 4  # channels, those that events name most
 PICTURED = 30  # events with their own picture in a report
-PICTURED_CHANNELS = 3
-AROUND = 2  # windows before and after an event in its picture
+PICTURED_CHANNELS = 3  # per event
+MARGIN = 2  # windows before and after an event in its picture
 
 
 class SeriesSource:
-    """The series of a file. After `train`, `rank` uses the training scores; without, it scores with a saved model."""
+    """The series of a file. After `train`, `rank` uses the training scores; otherwise it scores with a saved model."""
 
     kind = SERIES
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.read: SeriesTable | None = None
+        self.is_trained = False
+        self.data: SeriesTable  # the training steps
 
     def train(self, progress: Progress) -> Model:
         options = self.options
-        self.read = read = read_series(options, progress)
+        self.data = data = read_series(options, progress)
         window = options.window
         if window is None:
-            window, reason = choose_window(max(read.series, key=lambda one: len(one.values)))
-            read.data.notes.append(f"windows of {window} steps: {reason} (set --window to change it)")
-        sides, by = one_sided(options.one_sided, read.names), read.chosen.by or None
-        form = Window(window, causal=options.causal)
+            window, reason = choose_window(max(data.series, key=lambda series: len(series.values)))
+            data.notes.append(f"windows of {window} steps: {reason} (set --window to change it)")
+        windows = Window(window, causal=options.causal)
+        sides = one_sided(options.one_sided, data.channels)
         with progress.stage("Training", options.epochs) as advance, epochs_to(advance):
-            model = fit_model(options, read.series, window=form, one_sided=sides, by=by)
+            model = fit_model(options, data.series, window=windows, one_sided=sides, by=data.roles.by or None)
         if model.vectorizer.groups is not None:
-            read.data.notes.append(re.sub(r"\brows\b", "steps", model.vectorizer.groups.note))
-        return replace(model, ids=read.chosen.ids)
+            data.notes.append(re.sub(r"\brows\b", "steps", model.vectorizer.groups.note))
+        self.is_trained = True
+        return replace(model, ids=data.roles.ids)
 
     def training_findings(self, model: Model) -> Findings:
         """The findings of `addml fit`: events are not ranked."""
-        assert self.read is not None
-        return _findings(_Scored(model, self.read, model.training.values, []), (), (), len(self.read.steps))
+        data, scores = self.data, model.training.values
+        return _findings(model, data, scores, track=_track(data, scores, (), events=()), trained_rows=len(data.steps))
 
     def rank(self, model: Model, progress: Progress) -> Result:
         """The events, most anomalous first."""
-        options, own = self.options, self.read
-        if own is None:
-            read, rows, scores = self.score(model, progress)
-        else:
+        options = self.options
+        if self.is_trained:
+            data, scores = self.data, model.training.values
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # training gave these warnings
-                read, rows, scores = own, cast(WindowRows, model.vectorizer.read(own.series)), model.training.values
+                rows = cast(WindowRows, model.vectorizer.read(data.series))
+        else:
+            data, rows, scores = self.score(model, progress)
         window = rows.windows.window
-        if short := [_named(one.key) for one in read.series if len(one.values) < window]:
-            read.data.notes.append(
-                f"shorter than a window ({window} steps), so their scores are rough: {listed(short)}"
-            )
+        short = [_entity_name(series.key) for series in data.series if len(series.values) < window]
+        if short:
+            data.notes.append(f"shorter than a window ({window} steps), so their scores are rough: {listed(short)}")
         tau, flagged = model.events(scores, rows.sampling, options.events, options.min_steps)
         if options.events is not None:
             model = replace(model, decision=Decision(tau, EVENTS, options.events))
-        scored = _Scored(model, read, scores, flagged)
-        is_ranked = not flagged and bool(np.ptp(scores))
-        closest = model.events(scores, rows.sampling, CLOSEST, options.min_steps)[1] if is_ranked else []
-        ranked, pictures = _ranked(scored, rows, closest, options)
-        findings = _findings(scored, ranked, pictures, 0 if own is None else len(read.steps))
-        short = (scores > model.threshold) & (scored.ranks == 0)
-        findings = replace(findings, too_short=int(short[read.steps].sum()))
-        if read.marks is not None:
-            found = evaluate(scores, read.marks, model.threshold, str(options.label), steps=True)
-            found["events"] = event_figures(scored.found, read.marks, read.starts[:-1].tolist())
-            findings = replace(findings, evaluation=found)
-        return Result(findings, [_scored_table(scored, rows, options)], model)
+        events = flagged
+        if not flagged and np.ptp(scores):
+            _, events = model.events(scores, rows.sampling, CLOSEST, options.min_steps)
+        scored = _Scored(options, model, data, rows, scores, flagged)
+        evaluation = None
+        if data.labels is not None:
+            evaluation = evaluate(scores, data.labels, model.threshold, str(options.label), steps=True)
+            evaluation["events"] = event_figures(flagged, data.labels, data.starts[:-1].tolist())
+        ranked = _ranked(scored, events)
+        pictures = tuple(_picture(scored, *pair) for pair in zip(flagged[:PICTURED], ranked, strict=False))
+        spans = tuple((event.start, event.stop) for event in flagged)
+        track = _track(data, scores, ranked, events=spans, pictures=pictures)
+        findings = _findings(model, data, scores, ranked=ranked, track=track, evaluation=evaluation)
+        too_short = (scores > model.threshold) & (scored.ranks == 0)
+        findings = replace(findings, too_short=int(too_short[data.steps].sum()))
+        if self.is_trained:
+            findings = replace(findings, trained_rows=len(data.steps))
+        return Result(findings, [_scored_table(scored)], model)
 
     def score(self, model: Model, progress: Progress) -> tuple[SeriesTable, WindowRows, np.ndarray]:
         """The steps of the file and their scores from a saved model."""
-        check_unseen(self.options.label, list(map(str, model.vectorizer.labels)), self.options.model)
-        read, groups = read_series(self.options, progress, model), model.vectorizer.groups
-        new = [str(one.key) for one in read.series if groups is not None and groups.code(one.key) < 0]
-        if new:
-            unseen = f"not in training, so compared with all of {listed(model.by)}"
-            read.data.notes.append(f"{unseen}: {listed(list(map(_named, new)))}")
+        sources.check_unseen(self.options.label, list(map(str, model.vectorizer.labels)), self.options.model)
+        data, groups = read_series(self.options, progress, model), model.vectorizer.groups
+        keys = [] if groups is None else [str(series.key) for series in data.series if groups.code(series.key) < 0]
+        if keys:
+            names = listed([_entity_name(key) for key in keys])
+            data.notes.append(f"not in training, so compared with all of {listed(model.by)}: {names}")
         with progress.stage("Scoring", None):
-            rows = cast(WindowRows, model.vectorizer.read(read.series))
-            return read, rows, model.scores(rows, *scoring_place(self.options, model))
+            rows = cast(WindowRows, model.vectorizer.read(data.series))
+            return data, rows, model.scores(rows, *scoring_place(self.options, model))
 
 
 @dataclass(frozen=True)
 class _Scored:
+    options: Options
     model: Model
-    read: SeriesTable
-    scores: np.ndarray
-    found: list[Event]
+    data: SeriesTable
+    rows: WindowRows
+    scores: np.ndarray  # (steps,)
+    events: list[Event]  # flagged, most anomalous first
 
     @cached_property
     def ranks(self) -> np.ndarray:
         """The rank of the event of each step, (steps,); 0 without one."""
         ranks = np.zeros(len(self.scores), np.int64)
-        for rank, one in enumerate(self.found, start=1):
-            ranks[one.start : one.stop] = rank
+        for rank, event in enumerate(self.events, start=1):
+            ranks[event.start : event.stop] = rank
         return ranks
 
 
-def _findings(scored: _Scored, ranked: Sequence[Finding], pictures: Sequence[EventPicture], trained: int) -> Findings:
-    model, read = scored.model, scored.read
+def _findings(model: Model, data: SeriesTable, scores: np.ndarray, **more: Any) -> Findings:
     return training_findings(
         model,
-        read.data.source,
-        read.data.notes,
-        rows=len(read.steps),
-        columns=tuple(read.names),
-        left_out=read.left_out,
-        scores=scored.scores[read.steps],
-        ranked=tuple(ranked),
-        track=_track(scored, ranked, pictures),
+        data.source,
+        data.notes,
+        rows=len(data.steps),
+        columns=tuple(data.channels),
+        left_out=data.left_out,
+        scores=scores[data.steps],
         noun="step",
-        trained_rows=trained,
         **({} if model.vectorizer.groups is None else {"usual": ()}),
+        **more,
     )
 
 
-def _named(key: str | None, default: str = "the series") -> str:
+def _entity_name(key: str | None, default: str = "the series") -> str:
     return default if key is None else key.replace(BETWEEN, ", ")
 
 
-class Blame(NamedTuple):
-    """A channel's share of the distance from expected values in an event, and the step where it is farthest."""
-
-    channel: int
-    share: float
-    step: int
-    expected: float
-
-
-def _ranked(
-    scored: _Scored, rows: WindowRows, closest: list[Event], options: Options
-) -> tuple[list[Finding], list[EventPicture]]:
-    """One finding per event, most anomalous first; if none is flagged, of the `closest` events."""
-    read, scores, found = scored.read, scored.scores, scored.found or closest
-    p_values, likely = scored.model.training.rarity(scores[[event.peak for event in found]])
-    blames = _responsible(scored, rows, found[: max(LISTED, options.top)], options)
-    ranked = [
+def _ranked(scored: _Scored, events: list[Event]) -> tuple[Finding, ...]:
+    """One finding per event."""
+    data, scores = scored.data, scored.scores
+    p_values, probabilities = scored.model.training.rarity(scores[[event.peak for event in events]])
+    reasons = _reasons(scored, events[: max(LISTED, scored.options.top)])
+    return tuple(
         Finding(
-            row=int(read.rows[event.peak]) + 1,
-            rank=place + 1,
+            row=int(data.rows[event.peak]) + 1,
+            rank=i + 1,
             score=float(scores[event.peak]),
-            is_anomaly=bool(scored.found),
-            ids=read.names_of(event),
-            values=dict(zip(read.names, read.values[event.peak].tolist(), strict=True)),
-            reasons=tuple(_reason(read, rows, one) for one in blames[place]) if place < len(blames) else (),
-            p_value=float(p_values[place]),
-            probability=float(likely[place]),
+            is_anomaly=bool(scored.events),
+            ids=data.event_ids(event),
+            values=dict(zip(data.channels, data.values[event.peak].tolist(), strict=True)),
+            reasons=reasons[i] if i < len(reasons) else (),
+            p_value=float(p_values[i]),
+            probability=float(probabilities[i]),
         )
-        for place, event in enumerate(found)
-    ]
-    return ranked, _pictures(scored, rows, blames)
-
-
-def _responsible(scored: _Scored, rows: WindowRows, found: list[Event], options: Options) -> list[list[Blame]]:
-    """The channels of each event, the one farthest from its expected values first.
-
-    Models without training windows fall back on contributions to the score (worse: `python -m benchmarks.channels`).
-    """
-    if not found or not options.reasons:
-        return []
-    chosen = [one.start + highest(scored.scores[one.start : one.stop], STEPS_EXPLAINED) for one in found]
-    steps = np.concatenate(chosen)
-    known = channel_distances(scored.model, rows, steps)
-    if known is None:
-        given = contributions_of(scored.model, rows, steps, *scoring_place(options, scored.model))
-        known = np.maximum(given, 0), np.full(given.shape, np.nan)
-    ends = np.cumsum([len(own) for own in chosen])[:-1]
-    blames = []
-    for own, away, expected in zip(chosen, np.split(known[0], ends), np.split(known[1], ends), strict=True):
-        total, farthest = away.mean(axis=0), away.argmax(axis=0)
-        shares = total / max(total.sum(), np.finfo(float).tiny)
-        first = [int(at) for at in np.argsort(-shares, kind="stable")[: options.reasons] if shares[at]]
-        blames.append(
-            [Blame(at, float(shares[at]), int(own[farthest[at]]), float(expected[farthest[at], at])) for at in first]
-        )
-    return blames
-
-
-def _reason(read: SeriesTable, rows: WindowRows, one: Blame) -> Reason:
-    """The channel with its value farthest from the expected one."""
-    name, value = read.names[one.channel], read.values[one.step, one.channel]
-    if np.isnan(value):
-        return Reason(name, one.share, f"{name} missing")
-    told = f"expected {figure(one.expected, 4)}"
-    if np.isnan(one.expected):
-        told = f"{rows.windows.steps[one.step, one.channel]:+.1f} deviations"
-    return Reason(name, one.share, f"{name} {figure(float(value), 4)} ({told})")
-
-
-def _scored_table(scored: _Scored, rows: WindowRows, options: Options) -> pa.Table:
-    """The rows with their scores, the rank of their event and, with --bands, the expected range of every channel."""
-    read, scores, steps, event = scored.read, scored.scores, scored.read.steps, scored.ranks
-    flagged = (scores > scored.model.threshold) & (event > 0)
-    own: dict[str, Any] = {
-        "score": scores[steps],
-        "is_anomaly": flagged[steps],
-        "event": pa.array(event[steps], mask=event[steps] == 0),
-    }
-    bands = expected_bands(scored.model, rows) if options.bands else None
-    for place, name in enumerate(read.names if bands is not None else ()):
-        ends = zip(("low", "expected", "high"), bands[:, steps, place], strict=True)  # type: ignore[index]
-        own |= {f"{name}_{end}": values for end, values in ends}
-    ids = read.table.select(list(dict.fromkeys([str(options.time), *read.chosen.by, *read.chosen.ids])))
-    return pa.table(dict(zip(names_beside(ids.column_names, own), ids.columns, strict=True)) | own)
-
-
-def _track(scored: _Scored, ranked: Sequence[Finding], pictures: Sequence[EventPicture]) -> Track:
-    """What is drawn: the scores, and the channels that events name most, forward-filled."""
-    read, names = scored.read, scored.read.names
-    named = [reason.column for finding in ranked for reason in finding.reasons[:1]]
-    drawn = sorted(names, key=lambda name: (-named.count(name), names.index(name)))[:DRAWN]
-    values, _ = forward_filled(read.values[:, [names.index(name) for name in drawn]], np.full(len(drawn), np.nan))
-    keys = [_named(one.key, "") for one in read.series]
-    return Track(
-        times=(read.when(int(read.times.argmin())), read.when(int(read.times.argmax()))),
-        scores=scored.scores,
-        channels=tuple(zip(drawn, values.T, strict=True)),
-        events=tuple((event.start, event.stop) for event in scored.found),
-        when=read.times,
-        entities=tuple(zip(keys, read.starts[:-1].tolist(), read.starts[1:].tolist(), strict=True)),
-        pictures=tuple(pictures),
+        for i, event in enumerate(events)
     )
 
 
-def _pictures(scored: _Scored, rows: WindowRows, blames: Sequence[list[Blame]]) -> list[EventPicture]:
-    """The first events with the steps around them, the channels responsible and their expected ranges."""
-    model, read, pictures = scored.model, scored.read, list[EventPicture]()
-    for rank, event in enumerate(scored.found[:PICTURED], start=1):
-        around, entity = max(AROUND * rows.windows.window, event.stop - event.start), read.entity(event.peak)
-        start = max(int(read.starts[entity]), event.start - around)
-        stop = min(int(read.starts[entity + 1]), event.stop + around)
-        bands = expected_bands(model, rows, np.arange(start, stop))
-        channels = [one.channel for one in blames[rank - 1][:PICTURED_CHANNELS]] if rank <= len(blames) else []
-        lines = [
-            (read.names[at], read.values[start:stop, at], None if bands is None else bands[:, :, at])
-            for at in channels or range(min(PICTURED_CHANNELS, len(read.names)))
-        ]
-        span = (event.start - start, event.stop - start)
-        pictures.append(EventPicture(rank, read.times[start:stop], span, tuple(lines)))
-    return pictures
+def _reasons(scored: _Scored, events: list[Event]) -> list[tuple[Reason, ...]]:
+    """The channels of each event, the one farthest from its expected values first."""
+    model, rows, options = scored.model, scored.rows, scored.options
+    if not events or not options.reasons:
+        return []
+    chosen = [event.start + highest(scored.scores[event.start : event.stop], STEPS_EXPLAINED) for event in events]
+    steps = np.concatenate(chosen)
+    result = channel_distances(model, rows, steps)
+    if result is None:  # no training windows: contributions to the score are worse, see benchmarks/channels.py
+        contributions = contributions_of(model, rows, steps, *scoring_place(options, model))
+        result = np.maximum(contributions, 0), np.full(contributions.shape, np.nan)
+    ends = np.cumsum([len(part) for part in chosen])[:-1]
+    distances, expected = (np.split(values, ends) for values in result)
+    return [tuple(_explained(scored, *part)) for part in zip(chosen, distances, expected, strict=True)]
+
+
+def _explained(scored: _Scored, steps: np.ndarray, distances: np.ndarray, expected: np.ndarray) -> Iterator[Reason]:
+    """The channels of one event, each with its value farthest from the expected one; `distances` is (k, channels)."""
+    data, total = scored.data, distances.mean(axis=0)
+    shares = total / max(total.sum(), np.finfo(float).tiny)
+    order = np.argsort(-shares, kind="stable")[: scored.options.reasons]
+    for channel in order[shares[order] != 0].tolist():
+        farthest = int(distances[:, channel].argmax())
+        step, usual = int(steps[farthest]), float(expected[farthest, channel])
+        name, value = data.channels[channel], float(data.values[step, channel])
+        contrast = f"expected {figure(usual, 4)}"
+        if np.isnan(usual):
+            contrast = f"{scored.rows.windows.steps[step, channel]:+.1f} deviations"
+        words = "missing" if np.isnan(value) else f"{figure(value, 4)} ({contrast})"
+        yield Reason(name, float(shares[channel]), f"{name} {words}")
+
+
+def _scored_table(scored: _Scored) -> pa.Table:
+    """The rows with their scores, the rank of their event and, with --bands, the expected range of every channel."""
+    data, options, steps = scored.data, scored.options, scored.data.steps
+    scores, ranks = scored.scores[steps], scored.ranks[steps]
+    columns: dict[str, Any] = {
+        "score": scores,
+        "is_anomaly": (scores > scored.model.threshold) & (ranks > 0),
+        "event": pa.array(ranks, mask=ranks == 0),
+    }
+    bands = expected_bands(scored.model, scored.rows) if options.bands else None
+    if bands is not None:
+        for channel, name in enumerate(data.channels):
+            ends = zip(("low", "expected", "high"), bands[:, steps, channel], strict=True)
+            columns |= {f"{name}_{end}": values for end, values in ends}
+    ids = data.table.select(list(dict.fromkeys([str(options.time), *data.roles.by, *data.roles.ids])))
+    return pa.table(dict(zip(sources.names_beside(ids.column_names, columns), ids.columns, strict=True)) | columns)
+
+
+def _track(data: SeriesTable, scores: np.ndarray, ranked: Sequence[Finding], **more: Any) -> Track:
+    """What is drawn: the scores, and the channels that events name most, forward-filled."""
+    counts = Counter(reason.column for finding in ranked for reason in finding.reasons[:1])
+    drawn = sorted(data.channels, key=lambda name: -counts[name])[:DRAWN]
+    values = data.values[:, [data.channels.index(name) for name in drawn]]
+    filled, _ = forward_filled(values, np.full(len(drawn), np.nan))
+    entities = [_entity_name(series.key, "") for series in data.series]
+    return Track(
+        times=(data.time_text(int(data.times.argmin())), data.time_text(int(data.times.argmax()))),
+        scores=scores,
+        channels=tuple(zip(drawn, filled.T, strict=True)),
+        when=data.times,
+        entities=tuple(zip(entities, data.starts[:-1].tolist(), data.starts[1:].tolist(), strict=True)),
+        **more,
+    )
+
+
+def _picture(scored: _Scored, event: Event, finding: Finding) -> EventPicture:
+    """An event with the steps around it, the channels responsible and their expected ranges."""
+    data, entity = scored.data, scored.data.entity(event.peak)
+    margin = max(MARGIN * scored.rows.windows.window, event.stop - event.start)
+    start = max(int(data.starts[entity]), event.start - margin)
+    stop = min(int(data.starts[entity + 1]), event.stop + margin)
+    bands = expected_bands(scored.model, scored.rows, np.arange(start, stop))
+    channels = []
+    for name in ([reason.column for reason in finding.reasons] or data.channels)[:PICTURED_CHANNELS]:
+        channel = data.channels.index(name)
+        band = None if bands is None else bands[:, :, channel]
+        channels.append((name, data.values[start:stop, channel], band))
+    span = (event.start - start, event.stop - start)
+    return EventPicture(finding.rank, data.times[start:stop], span, tuple(channels))
 
 
 @dataclass(frozen=True)
@@ -282,20 +271,21 @@ class SeriesTable:
     """A file as one series per entity: steps sorted by entity and time, the rows they come from, and labels."""
 
     series: list[Series]
-    names: list[str]  # of the channels
+    channels: list[str]
     values: np.ndarray  # (steps, channels)
     times: np.ndarray  # (steps,)
     steps: np.ndarray  # (rows,) the step of each row
+    labels: np.ndarray | None  # (steps,)
     table: pa.Table
-    data: Input
-    chosen: Chosen
+    source: str
+    notes: list[str]
+    roles: sources.Roles
     left_out: tuple[tuple[str, str], ...]
-    marks: np.ndarray | None  # (steps,)
 
     @cached_property
     def starts(self) -> np.ndarray:
         """The first step of each series, then the number of steps."""
-        return np.cumsum([0, *(len(one.values) for one in self.series)])
+        return np.cumsum([0, *(len(series.values) for series in self.series)])
 
     @cached_property
     def rows(self) -> np.ndarray:
@@ -305,15 +295,15 @@ class SeriesTable:
     def entity(self, step: int) -> int:
         return int(np.searchsorted(self.starts, step, side="right")) - 1
 
-    def names_of(self, event: Event) -> dict[str, Any]:
+    def event_ids(self, event: Event) -> dict[str, Any]:
         """The entity, the times and the length of an event."""
+        start, end, peak = map(self.time_text, (event.start, event.stop - 1, event.peak))
+        times = {"start": start, "end": end, "peak": peak, "steps": event.stop - event.start}
         key = self.series[self.entity(event.peak)].key
-        by = names_beside(self.chosen.by, ("start", "end", "peak", "steps"))
-        own = {} if key is None else dict(zip(by, key.split(BETWEEN), strict=True))
-        times = {"start": self.when(event.start), "end": self.when(event.stop - 1), "peak": self.when(event.peak)}
-        return {**own, **times, "steps": event.stop - event.start}
+        names = sources.names_beside(self.roles.by, times)
+        return times if key is None else dict(zip(names, key.split(BETWEEN), strict=True)) | times
 
-    def when(self, step: int) -> str:
+    def time_text(self, step: int) -> str:
         """The time of a step for people to read, in UTC."""
         time = self.times[step]
         if isinstance(time, np.datetime64):
@@ -326,74 +316,65 @@ def read_series(options: Options, progress: Progress, model: Model | None = None
     ids = () if model is None else model.ids
     options = options if model is None or not model.by else replace(options, by=tuple(model.by))
     with progress.stage(f"Reading {options.source}", None):
-        data = open_input(options, ids)
-    if data.table is None:
+        data = sources.open_input(options, ids)
+    table, label = data.table, options.label
+    if table is None:
         raise AddmlError(f"{data.source}: a series must fit in memory; split the file by time.")
-    time, label = str(find(options.time, data.names, "--time", data.source)), options.label
+    time = str(sources.find(options.time, data.names, "--time", data.source))
     for option in ("columns", "ignore", "id", "by", "label"):
-        given = getattr(options, option) or ()
-        if time in possible_names((given,) if isinstance(given, str) else given):
+        value = getattr(options, option) or ()
+        if time in sources.possible_names((value,) if isinstance(value, str) else value):
             raise AddmlError(f"{time!r} holds the times of the steps (--time); remove it from --{option}.")
     names = [name for name in data.names if name != time]
-    remembered = tuple(name for name in ids if name in names and name != label)
-    chosen = choose(names, options if options.id else replace(options, id=remembered), data.source)
-    channels, left_out = _channels(data.table, names, chosen, data.source, model)
-    values = np.column_stack([data.table[name].cast("float64").to_numpy() for name in channels])
+    model_ids = tuple(name for name in ids if name in names and name != label)
+    roles = sources.choose(names, options if options.id else replace(options, id=model_ids), data.source)
+    channels, left_out = _channels(table, names, roles, data.source, model)
+    values = np.column_stack([table[name].cast("float64").to_numpy() for name in channels])
     for channel, name in zip(values.T, channels, strict=True):
         refuse_infinity(channel, name)
-    keys, ordered = _in_order(data, time, values, chosen.by)
+    keys, codes = entities_of(table, roles.by)
+    ordered = _in_order(data, table[time], values, codes)
     assert ordered.times is not None
-    series, marks = split(ordered, keys, channels), None
+    labels = None
     if label is not None:
-        marks = np.full(len(ordered.times), -1)
-        np.maximum.at(marks, ordered.steps, read_label(data.table[label], options.anomaly_value, label))
-    steps = (ordered.values, ordered.times, ordered.steps)
-    return SeriesTable(series, channels, *steps, data.table, data, chosen, tuple(left_out), marks)
+        labels = np.full(len(ordered.times), UNKNOWN)
+        np.maximum.at(labels, ordered.steps, read_label(table[label], options.anomaly_value, label))
+    steps = (ordered.values, ordered.times, ordered.steps, labels)
+    series = split(ordered, keys, channels)
+    return SeriesTable(series, channels, *steps, table, data.source, data.notes, roles, tuple(left_out))
 
 
 def _channels(
-    table: pa.Table, names: list[str], chosen: Chosen, source: str, model: Model | None
+    table: pa.Table, names: list[str], roles: sources.Roles, source: str, model: Model | None
 ) -> tuple[list[str], list[tuple[str, str]]]:
     """The channels (those of the model must all be present), and the dropped columns with reasons."""
     if model is None:
-        features = [name for name in chosen.features if name not in chosen.by]
-        channels = [name for name in features if any(test(table[name].type) for test in NUMBERS)]
-        others = {name: _no_numbers(table[name]) for name in features if name not in channels}
+        causes = {name: sources.why_not_numeric(table[name]) for name in roles.features if name not in roles.by}
+        channels = [name for name, why in causes.items() if why is None]
+        others = [(name, why) for name, why in causes.items() if why is not None]
         if not channels:
-            said = listed([f"{name} has {why}" for name, why in others.items()])
-            raise AddmlError(f"{source}: no column except the time holds numbers: {said}.")
-        return channels, [*chosen.left_out, *others.items()]
-    channels, why = [str(name) for name in model.vectorizer.labels], dict(chosen.left_out)
+            columns = listed([f"{name} has {why}" for name, why in others])
+            raise AddmlError(f"{source}: no column except the time holds numbers: {columns}.")
+        return channels, [*roles.left_out, *others]
+    channels, reasons = [str(name) for name in model.vectorizer.labels], dict(roles.left_out)
     for name in channels:
-        find(name, table.column_names, "a channel of the model", source)
-        if not any(test(table[name].type) for test in (*NUMBERS, pa.types.is_null)):  # null: empty throughout
-            found = f"the channel {name!r} holds {_no_numbers(table[name])}"
-            raise AddmlError(f"{source}: {found}; leave cells without a number empty.")
-    dropped = [name for name in names if name not in (*channels, *chosen.by)]
-    return channels, [(name, why.get(name, "not a channel of the model")) for name in dropped]
+        sources.find(name, table.column_names, "a channel of the model", source)
+        why = sources.why_not_numeric(table[name])
+        if why is not None and not pa.types.is_null(table[name].type):  # null: the column is empty
+            raise AddmlError(f"{source}: the channel {name!r} holds {why}; leave cells without a number empty.")
+    dropped = [name for name in names if name not in (*channels, *roles.by)]
+    return channels, [(name, reasons.get(name, "not a channel of the model")) for name in dropped]
 
 
-def _no_numbers(column: pa.ChunkedArray) -> str:
-    """Why a column is not numeric: with its first text, unless that is in row 1."""
-    for row, value in enumerate(column.to_pylist(), start=1):
-        try:
-            float(value or 0)
-        except (TypeError, ValueError):
-            return f"no numbers ({value!r} in row {row:,})" if row > 1 else "no numbers"
-    return "no numbers"
-
-
-def _in_order(data: Input, time: str, values: np.ndarray, by: Sequence[str]) -> tuple[Sequence[str | None], Ordered]:
-    """The keys of the entities, and their steps sorted by time."""
-    assert data.table is not None
-    what = f"{data.source}: the column {time!r} (--time)"
-    times, note = column_times(data.table[time], what)
-    check_times(times, what, first=1)
-    keys, codes = entities_of(data.table, by)
+def _in_order(data: sources.Input, column: pa.ChunkedArray, values: np.ndarray, codes: np.ndarray) -> Ordered:
+    """The steps of each entity sorted by the times in a column; notes are added to `data`."""
+    where = f"{data.source}: the column {data.options.time!r} (--time)"
+    times, note = column_times(column, where)
+    check_times(times, where, first=1)
     ordered = Ordered.of(values, times, codes)
-    if ordered.repeated > MOST_REPEATED * len(times) and not by:
+    if ordered.repeated > MOST_REPEATED * len(times) and not data.options.by:
         repeated = f"{ordered.repeated:,} of {counted(len(times), 'row')} repeat a time"
         remedy = "if the file has several machines, add --by COLUMN, else give every row its own time"
-        raise AddmlError(f"{what}: {repeated}; {remedy}.", column=time)
+        raise AddmlError(f"{where}: {repeated}; {remedy}.", column=data.options.time)
     data.notes.extend([*([note] if note else []), *order_words(ordered.unsorted, ordered.repeated)])
-    return keys, ordered
+    return ordered

@@ -1,4 +1,4 @@
-"""Table input: choosing columns; tables in memory, read in several passes, or on disk."""
+"""Input tables: the roles of their columns; reading in memory, in several passes, or from disk."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from addml.text import counted, did_you_mean, listed
 
 IDENTIFIER, PROSE = "identifier", "free text"  # prefixes of the reasons for dropping a column
 READABLE = ("a value of its own", "a value of their own")  # suffixes of the reason if the identifier is text
+NUMBER_TYPES = (pa.types.is_integer, pa.types.is_floating, pa.types.is_boolean, pa.types.is_decimal)
 ALL = "all"  # value of --keep
 PACKED = 5  # size in memory of a compressed file, as a multiple of its size on disk
 HEAD = 1 << 22  # bytes read to estimate the number of lines
@@ -38,7 +39,7 @@ ROOM = 4  # free memory needed to hold a table, as a multiple of its size
 
 
 @dataclass(frozen=True)
-class Chosen:
+class Roles:
     """The role of every column; `left_out` pairs dropped columns with reasons."""
 
     features: tuple[str, ...]
@@ -48,22 +49,22 @@ class Chosen:
     by: tuple[str, ...] = ()
 
 
-def choose(names: Sequence[str], options: Options, source: str) -> Chosen:
+def choose(names: Sequence[str], options: Options, source: str) -> Roles:
     """Assign the columns of a table to their roles; an unknown name is an error."""
     train_label = find(options.train_labels, names, "--train-labels", source)
     ids = resolve(options.id, names, "--id", source)
     ignored = resolve(options.ignore, names, "--ignore", source)
-    wanted = resolve(options.columns, names, "--columns", source)
+    columns = resolve(options.columns, names, "--columns", source)
     label = find(options.label, names, "--label", source)
     by = resolve(options.by, names, "--by", source)
     kept_columns(options, names)  # fails early on a wrong name
     if train_label is not None and train_label == label:
         raise AddmlError(f"{train_label!r} cannot be both --label, which training must not see, and --train-labels.")
-    for option, given in (("--by", by), ("--columns", wanted), ("--id", ids)):
-        for name in {label, train_label} & {*given}:
+    for option, named in (("--by", by), ("--columns", columns), ("--id", ids)):
+        for name in {label, train_label} & {*named}:
             raise AddmlError(f"{name!r} holds labels; remove it from {option}.")
     reasons = {
-        **{name: "not in --columns" for name in names if wanted and name not in wanted},
+        **{name: "not in --columns" for name in names if columns and name not in columns},
         **dict.fromkeys(ignored, "--ignore"),
         **dict.fromkeys(ids, "identifies a row (--id)"),
         **({label: "the label, for evaluation only"} if label else {}),
@@ -74,44 +75,56 @@ def choose(names: Sequence[str], options: Options, source: str) -> Chosen:
         dropped = counted(len(names), "column is", "columns are")
         raise AddmlError(f"{source}: no column is left to train on; {dropped} dropped.", file=source)
     left_out = tuple((name, reasons[name]) for name in names if name not in features)
-    return Chosen(features, tuple(ids), label, left_out, tuple(by))
+    return Roles(features, tuple(ids), label, left_out, tuple(by))
 
 
-def resolve(given: Sequence[str], names: Sequence[str], option: str, source: str) -> list[str]:
+def resolve(texts: Sequence[str], names: Sequence[str], option: str, source: str) -> list[str]:
     """Split comma-separated column names, unless the whole text is a column's name."""
-    known, found = set(names), []
-    for text in given:
-        parts = [text] if text in known else [part.strip() for part in text.split(",") if part.strip()]
+    columns, result = set(names), []
+    for text in texts:
+        parts = [text] if text in columns else [part.strip() for part in text.split(",") if part.strip()]
         for part in parts:
-            if part not in known:
+            if part not in columns:
                 find(part, names, option, source)  # raises
-        found += parts
-    return list(dict.fromkeys(found))
+        result += parts
+    return list(dict.fromkeys(result))
 
 
 def find(name: str | None, names: Sequence[str], option: str, source: str) -> str | None:
     """Return `name`; raise if it is not among the columns."""
     if name is not None and name not in names:
-        known = f"{did_you_mean(name, names)} Its columns: {listed(names, 20)}"
-        raise AddmlError(f"{source}: has no column {name!r} ({option}).{known}.", file=source, option=option)
+        hint = f"{did_you_mean(name, names)} Its columns: {listed(names, 20)}"
+        raise AddmlError(f"{source}: has no column {name!r} ({option}).{hint}.", file=source, option=option)
     return name
 
 
-def names_beside(ids: Sequence[str], own: Collection[str]) -> list[str]:
-    """Rename ids that clash with our `own` columns to `id_NAME`."""
-    taken, found = {*ids, *own}, []
+def why_not_numeric(column: pa.ChunkedArray) -> str | None:
+    """None for a numeric column; else "no numbers" with the first text, unless that is in row 1."""
+    if any(test(column.type) for test in NUMBER_TYPES):
+        return None
+    for row, value in enumerate(column.to_pylist(), start=1):
+        try:
+            float(value or 0)
+        except (TypeError, ValueError):
+            return f"no numbers ({value!r} in row {row:,})" if row > 1 else "no numbers"
+    return "no numbers"
+
+
+def names_beside(ids: Sequence[str], columns: Collection[str]) -> list[str]:
+    """The names of id columns beside `columns`; one that clashes becomes `id_NAME`."""
+    taken, names = {*ids, *columns}, []
     for name in ids:
-        new = name if name not in own else f"id_{name}"
+        new = name if name not in columns else f"id_{name}"
         while new != name and new in taken:
             new = f"id_{new}"
         taken.add(new)
-        found.append(new)
-    return found
+        names.append(new)
+    return names
 
 
-def check_unseen(label: str | None, trained_on: Sequence[str], model: str | None) -> None:
-    """Refuse a label that the model was trained on."""
-    if label is not None and label in trained_on:
+def check_unseen(label: str | None, columns: Sequence[str], model: str | None) -> None:
+    """Refuse a label that is among the training columns of the model."""
+    if label is not None and label in columns:
         remedy = f"fit it again with --label {label} or --ignore {label}"
         raise AddmlError(f"{model}: was trained on the column {label!r}, so it cannot be the label; {remedy}.")
 
@@ -135,32 +148,29 @@ class Input:
         """Read these columns from the first row, at most `rows` at a time."""
         if self.table is not None:
             return iter(self.table.select(list(columns)).to_batches(max_chunksize=rows))
-        own = {"texts": self.texts, "loose": self.loose, **self.options.reading}
-        opened = open_batches(self.options.file, columns=list(columns), batch_rows=rows, **own)
+        reading = {"texts": self.texts, "loose": self.loose, **self.options.reading}
+        opened = open_batches(self.options.file, columns=list(columns), batch_rows=rows, **reading)
         self.loose = opened.loose if self.loose is None else self.loose
         return iter(opened)
 
 
 def open_input(options: Options, ids: Sequence[str] = ()) -> Input:
-    """Read the table, or only its schema if it is too large for memory.
-
-    `--id` columns (else `ids`) are read as text. So are times, which `column_times` parses with more context.
-    """
-    texts = possible_names((*(options.id or ids), *options.by, *filter(None, (options.time,))))
-    named = (*filter(None, (options.label, options.train_labels, options.time)),)
+    """Read the table, or only its schema if it is too large for memory; ids (default: `ids`) and times as text."""
+    named = tuple(name for name in (options.time, options.label, options.train_labels) if name)
+    texts = possible_names((*(options.id or ids), *options.by, *filter(None, [options.time])))
     labels = (*texts, *named, *possible_names((*options.columns, *options.ignore)))
-    known = {"texts": texts, "codes": options.time is None, "labels": labels, **options.reading}
+    reading = {"texts": texts, "codes": options.time is None, "labels": labels, **options.reading}
     if is_large(options.file):
-        opened = open_batches(options.file, **known)
+        opened = open_batches(options.file, **reading)
         notes = [*opened.notes, "larger than memory: read twice, in parts"]
         return Input(options, list(opened.schema.names), notes, None, texts)
-    result = read_table(options.file, **known)
+    result = read_table(options.file, **reading)
     return Input(options, result.table.column_names, result.notes, result.table, texts)
 
 
-def possible_names(given: Sequence[str]) -> tuple[str, ...]:
+def possible_names(texts: Sequence[str]) -> tuple[str, ...]:
     """Every column that comma-separated names may refer to."""
-    return tuple(name for text in given for name in (text, *map(str.strip, text.split(","))))
+    return tuple(name for text in texts for name in (text, *map(str.strip, text.split(","))))
 
 
 def on_disk_source(options: Options, command: str = "detect") -> Source | None:
@@ -172,13 +182,13 @@ def on_disk_source(options: Options, command: str = "detect") -> Source | None:
         unused = ("memory", "scratch", "engine") if command == "fit" else ("memory",)  # detect scores into scratch
         for name in unused:
             if getattr(options, name) is not None:
-                what = f"--{name} applies to training on Parquet files with --all-rows"
-                raise AddmlError(f"{options.source}: {what}; remove it, or train that way.")
+                scope = f"--{name} applies to training on Parquet files with --all-rows"
+                raise AddmlError(f"{options.source}: {scope}; remove it, or train that way.")
         return None
     refuse_idle(options.source, "parquet", options.reading)
-    source, most = open_source(path), parameters.size("--memory", options.memory or MEMORY)
-    is_large = source.size > most and len(source) >= LEAST_STREAMED
-    return source if is_large or options.engine is not None else None
+    source, memory = open_source(path), parameters.size("--memory", options.memory or MEMORY)
+    is_larger = source.size > memory and len(source) >= LEAST_STREAMED
+    return source if is_larger or options.engine is not None else None
 
 
 @contextmanager
@@ -202,12 +212,12 @@ def on_disk(file: str) -> Iterator[str]:
 def open_for_model(
     options: Options, model: Model, rows: int, beside: Sequence[tuple[str, str]] = ()
 ) -> tuple[Batches, list[str]]:
-    """Open the columns that a model needs, plus ids, label and `beside` (columns and who asks); also return the ids."""
+    """Open the columns of a model, ids, label and `beside` (columns and who needs them); also return the ids."""
     file, source, reading, label = options.file, options.source, options.reading, options.label
     kind = "database" if is_address(file) else format_of(find_origin(file, options.sheet))[0]
     others = (*([label] if label else []), *(name for name, _ in beside))
-    asked = (*model.used, *model.by, *model.ids, *possible_names(options.id), *others)
-    opened = None if kind == "csv" else open_batches(file, labels=asked, batch_rows=rows, **reading)
+    labels = (*model.used, *model.by, *model.ids, *possible_names(options.id), *others)
+    opened = None if kind == "csv" else open_batches(file, labels=labels, batch_rows=rows, **reading)
     names = csv_columns(file, **reading) if opened is None else opened.schema.names
     check_columns(model, names, source)
     for name, who in ((label, "--label"), *beside):
@@ -226,21 +236,21 @@ def open_for_model(
 
 
 def check_columns(model: Model, names: Sequence[str], source: str) -> None:
-    known = set(names)
-    if missing := [name for name in (*model.used, *model.by) if name not in known]:
-        hint = did_you_mean(missing[0], names)
-        lacking = f"{counted(len(missing), 'column')} that the model needs: {listed(list(map(repr, missing)))}"
-        raise AddmlError(f"{source}: lacks {lacking}.{hint}")
+    present = set(names)
+    missing = [name for name in (*model.used, *model.by) if name not in present]
+    if missing:
+        columns = f"{counted(len(missing), 'column')} that the model needs: {listed(list(map(repr, missing)))}"
+        raise AddmlError(f"{source}: lacks {columns}.{did_you_mean(missing[0], names)}")
 
 
 def identifiers(model: Model, names: Sequence[str]) -> list[str]:
     """The id columns among these: given by the user, or detected in training."""
     dropped = [] if model.columns is None else [(name, why) for name, why in model.columns.left_out if name in names]
-    found = [name for name, why in dropped if why.startswith(IDENTIFIER)]
-    texts = [(name, why) for name, why in dropped if why.startswith(PROSE)]
-    if texts and not any(why.endswith(READABLE) for _, why in dropped):  # the text with the most distinct values
-        found.append(max(texts, key=lambda one: int(re.findall(r"(\d+)%", one[1])[-1]))[0])
-    return [name for name in model.ids if name in names] or found
+    detected = [name for name, why in dropped if why.startswith(IDENTIFIER)]
+    distinct = {name: int(re.findall(r"(\d+)%", why)[-1]) for name, why in dropped if why.startswith(PROSE)}  # percent
+    if distinct and not any(why.endswith(READABLE) for _, why in dropped):
+        detected.append(max(distinct, key=distinct.__getitem__))
+    return [name for name in model.ids if name in names] or detected
 
 
 def kept_columns(options: Options, names: Sequence[str]) -> list[str]:
@@ -250,7 +260,7 @@ def kept_columns(options: Options, names: Sequence[str]) -> list[str]:
 
 
 def schema_of(model: Model) -> pa.Schema:
-    """The types of training, to read a text file with; columns in other notations are read as text."""
+    """The column types of training, for reading text files; columns in other notations are read as text."""
     assert model.columns is not None
     types, fitted = [], list[Any](model.columns.fitted)
     for column in fitted:
@@ -269,17 +279,18 @@ def check_text(options: Options, cells: TextCells) -> None:
     """With --strict, fail on the first text in a numeric column."""
     if not options.strict or not cells:
         return
-    cell, source = min((own[0] for own in cells.first.values()), key=lambda one: one.row), options.source
-    what = f"column {cell.column!r} holds {cell.shown} where a number is expected (--strict)"
+    cell = min((first for first, *_ in cells.first.values()), key=lambda cell: cell.row)
+    where, source = f"{options.source}, row {cell.row:,}: column {cell.column!r}", options.source
     remedy = "Correct the value, or leave the cell empty if it is unknown."
-    raise AddmlError(f"{source}, row {cell.row:,}: {what}. {remedy}", file=source, row=cell.row, column=cell.column)
+    message = f"{where} holds {cell.shown} where a number is expected (--strict). {remedy}"
+    raise AddmlError(message, file=source, row=cell.row, column=cell.column)
 
 
-def expected_rows(file: str, known: int | None = None) -> int | None:
-    """Estimate a file's rows without reading it, for a progress bar; None if unknown."""
+def expected_rows(file: str, rows: int | None = None) -> int | None:
+    """The number of rows if known, else an estimate without reading the file, for a progress bar; None if unknown."""
     path = Path(os.path.expanduser(file))
-    if known is not None or is_address(file):
-        return known
+    if rows is not None or is_address(file):
+        return rows
     try:
         if is_parquet(path):
             return len(open_source(path))
@@ -296,10 +307,12 @@ def expected_rows(file: str, known: int | None = None) -> int | None:
 def is_large(file: str) -> bool:
     """Whether a table may not fit into memory."""
     path = fetched(file) if is_remote(file) else Path(os.path.expanduser(file))
-    parts = [part for part in path.rglob("*") if part.is_file()] if path.is_dir() else [path] if path.is_file() else []
-    packed = {part for part in parts if part.suffix.lower() in PACKED_NAMES or is_parquet(part)}
-    sizes = (part.stat().st_size * (PACKED if part in packed else 1) for part in parts)
-    return ROOM * sum(sizes) > free_memory()
+    size = 0
+    for part in (path, *path.rglob("*")):
+        if part.is_file():
+            is_packed = part.suffix.lower() in PACKED_NAMES or is_parquet(part)
+            size += part.stat().st_size * (PACKED if is_packed else 1)
+    return ROOM * size > free_memory()
 
 
 def free_memory() -> int:

@@ -1,4 +1,4 @@
-"""Tables: trained on in memory or from disk, scored in batches."""
+"""Tables: training in memory or from disk, scoring in batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from addml.model import Model
 from addml.pipeline import ranking, sources
 from addml.pipeline.batches import BATCH_ROWS, score_all
 from addml.pipeline.evaluation import evaluate
-from addml.pipeline.labels import NORMAL, Known, KnownLabels, read_label, row_numbers
+from addml.pipeline.labels import NORMAL, KnownRows, TrainingLabels, read_label, row_numbers
 from addml.pipeline.options import MEMORY, Options
 from addml.pipeline.run import fit_model, one_sided
 from addml.preprocessing.profile import EPOCH, DriftCounter, TextCells, drift_warning
@@ -35,13 +35,13 @@ class TableSource:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.fit: Callable[..., Model] = fit_model  # replaced on a cluster
-        self.places: np.ndarray | None = None  # indices of the training rows; None: all rows
-        self.rows = 0  # 0 before training
+        self.sampled: np.ndarray | None = None  # indices of the training rows; None: all rows
+        self.rows = 0  # of the file; 0 before training
         self.notes: tuple[str, ...] = ()
-        self.table: pa.Table | None = None  # the training rows, unless on disk
+        self.table: pa.Table | None = None  # the training rows; None if on disk
         self.texts = TextCells()  # text in numeric columns of the training rows
         self.data: sources.Input
-        self.chosen: sources.Chosen
+        self.roles: sources.Roles
         use_threads(options.jobs)
 
     def train(self, progress: Progress) -> Model:
@@ -49,54 +49,53 @@ class TableSource:
         model = self._train_in_memory(progress) if source is None else self._train_on_disk(source, progress)
         assert model.columns is not None
         self.notes = (*self.notes, *model.columns.notes)
-        return replace(model, ids=self.chosen.ids)
+        return replace(model, ids=self.roles.ids)
 
     def training_findings(self, model: Model) -> Findings:
-        _warn_of_texts(self.texts.placed(self.places), self.options)
+        _warn_of_texts(self.texts.placed(self.sampled), self.options)
         return ranking.training_findings(model, self.data.source, self.notes, rows=self.rows, **self._trained(model))
 
     def _train_in_memory(self, progress: Progress) -> Model:
-        options, labels = self.options, KnownLabels.of(self.options)
+        options, labels = self.options, TrainingLabels.of(self.options)
         with progress.stage(f"Reading {options.source}", None):
             self.data = data = sources.open_input(options)
-        self.chosen = chosen = sources.choose(data.names, options, data.source)
+        self.roles = roles = sources.choose(data.names, options, data.source)
         if data.table is not None and options.label is not None:
             read_label(data.table[options.label], options.anomaly_value, options.label)  # fails before training
         with progress.stage("Choosing training rows", None):
-            labels = labels.in_table(data.names, chosen.ids, data.source)
-            batches = data.batches(list(dict.fromkeys([*chosen.features, *labels.columns])), BATCH_ROWS)
+            labels = labels.in_table(data.names, roles.ids, data.source)
+            batches = data.batches(list(dict.fromkeys([*roles.features, *labels.columns])), BATCH_ROWS)
             most = None if options.all_rows else options.sample
-            table, places, self.rows = draw(batches, most, options.seed, labels.is_known if labels.names else None)
+            table, sampled, self.rows = draw(batches, most, options.seed, labels.is_known if labels.options else None)
         if self.rows == 1:
             others = "".join(f" ({note}; --sheet names another)" for note in data.notes if "not read: " in note)
             raise AddmlError(f"{data.source}: holds a single row{others}; training needs at least two.")
         notes = list(data.notes)
-        if len(places) < self.rows:
-            notes.append(f"trained on {len(places):,} of {self.rows:,} rows, drawn at random (--all-rows uses all)")
-        marks = labels.marks(table, places, self.rows)
-        if marks is not None:
-            notes.append(labels.words(marks))
-        self.notes, self.places, self.table = tuple(notes), places, table.select(chosen.features)
-        names, rows = self.table.column_names, self.table.num_rows * options.members
-        with progress.stage("Training", options.epochs, rows) as advance, epochs_to(advance):
-            return self._fit(self.table, names, marks)
+        if len(sampled) < self.rows:
+            notes.append(f"trained on {len(sampled):,} of {self.rows:,} rows, drawn at random (--all-rows uses all)")
+        y = labels.of_rows(table, sampled, self.rows)
+        if y is not None:
+            notes.append(labels.note(y))
+        self.notes, self.sampled, self.table = tuple(notes), sampled, table.select(roles.features)
+        with progress.stage("Training", options.epochs, len(sampled) * options.members) as advance, epochs_to(advance):
+            return self._fit(self.table, self.table.column_names, y)
 
     def _train_on_disk(self, source: Source, progress: Progress) -> Model:
-        options, labels = self.options, KnownLabels.of(self.options)
+        options, labels = self.options, TrainingLabels.of(self.options)
         if options.by:
             raise AddmlError("--by needs the rows in memory; raise --memory, or train on a sample without --all-rows.")
         memory = options.memory or MEMORY
-        if labels.names:
-            what = f"{labels.names}: a table larger than --memory {memory} cannot be trained with labels"
-            raise AddmlError(f"{what}; raise --memory, or train on a sample without --all-rows.")
-        self.chosen = sources.choose(source.names, options, source.name)
+        if labels.options:
+            message = f"{labels.options}: a table larger than --memory {memory} cannot be trained with labels"
+            raise AddmlError(f"{message}; raise --memory, or train on a sample without --all-rows.")
+        self.roles = sources.choose(source.names, options, source.name)
         self.data = sources.Input(options, source.names, source.notes, None)
-        own = open_source(options.file, self.chosen.features)
-        self.rows, self.notes = len(own), tuple(source.notes)
-        why = f"more than fit into {memory}: trained on from disk" if options.engine is None else "on a cluster"
-        progress.note(f"{own.name}: {len(own):,} rows, {why}")
+        features = open_source(options.file, self.roles.features)
+        self.rows, self.notes = len(features), tuple(source.notes)
+        how = f"more than fit into {memory}: trained on from disk" if options.engine is None else "on a cluster"
+        progress.note(f"{features.name}: {self.rows:,} rows, {how}")
         with stages_to(progress):
-            return self._fit(own, own.names)
+            return self._fit(features, features.names)
 
     def _fit(self, X: pa.Table | Source, names: Sequence[str], labels: np.ndarray | None = None) -> Model:
         """Fit the training rows and collect text in numeric columns; with --strict, text is an error."""
@@ -105,15 +104,15 @@ class TableSource:
             warnings.simplefilter("ignore", DroppedColumnsWarning)  # listed in the findings
             warnings.simplefilter("error" if self.options.strict else "always", TextCellsWarning)
             try:
-                model = self.fit(self.options, X, labels, one_sided=sides, by=self.chosen.by or None)
-            except TextCellsWarning as found:
-                sources.check_text(self.options, found.cells.placed(self.places))
+                model = self.fit(self.options, X, labels, one_sided=sides, by=self.roles.by or None)
+            except TextCellsWarning as warning:
+                sources.check_text(self.options, warning.cells.placed(self.sampled))
                 raise
-        for one in caught:
-            if isinstance(one.message, TextCellsWarning):
-                self.texts.join(one.message.cells, 0)
+        for record in caught:
+            if isinstance(record.message, TextCellsWarning):
+                self.texts.join(record.message.cells, 0)
             else:
-                warnings.warn_explicit(one.message, one.category, one.filename, one.lineno)
+                warnings.warn_explicit(record.message, record.category, record.filename, record.lineno)
         return model
 
     def _check(self, model: Model) -> tuple[dict[str, Any], ...]:
@@ -124,44 +123,49 @@ class TableSource:
 
         def fit(table: pa.Table) -> Fitted:
             sides = one_sided(options.one_sided, table.column_names)
-            own = fit_model(options, table, one_sided=sides, by=self.chosen.by or None)
-            return lambda rows: own.scores(own.vectorizer.read(rows), "cpu", 1), own.training.values, own.threshold
+            other = fit_model(options, table, one_sided=sides, by=self.roles.by or None)
+            return (
+                lambda rows: other.scores(other.vectorizer.read(rows), "cpu", 1),
+                other.training.values,
+                other.threshold,
+            )
 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            found = check(self.table.select([*model.used, *model.by]), fit, options.seed)
-        return tuple(one._asdict() for one in found)
+            faults = check(self.table.select([*model.used, *model.by]), fit, options.seed)
+        return tuple(fault._asdict() for fault in faults)
 
     def _trained(self, model: Model) -> dict[str, Any]:
         """Findings of training: the number of rows, and the dropped columns in table order."""
         assert model.columns is not None
-        dropped = dict([*self.chosen.left_out, *model.columns.left_out])
+        dropped = dict([*self.roles.left_out, *model.columns.left_out])
         left_out = tuple((name, dropped[name]) for name in self.data.names if name in dropped)
-        return {"left_out": left_out, "trained_rows": self.rows if self.places is None else len(self.places)}
+        return {"left_out": left_out, "trained_rows": self.rows if self.sampled is None else len(self.sampled)}
 
     def rank(self, model: Model, progress: Progress) -> ranking.Result:
-        return self._rank_own(model, progress) if self.rows else self._rank_new(model, progress)
+        return self._rank_trained(model, progress) if self.rows else self._rank_new(model, progress)
 
-    def _rank_own(self, model: Model, progress: Progress) -> ranking.Result:
-        kept = sources.kept_columns(self.options, self.data.names)
-        ids = list(dict.fromkeys([*model.by, *sources.identifiers(model, self.data.names), *kept]))
+    def _rank_trained(self, model: Model, progress: Progress) -> ranking.Result:
+        names = self.data.names
+        kept = sources.kept_columns(self.options, names)
+        ids = list(dict.fromkeys([*model.by, *sources.identifiers(model, names), *kept]))
         carried = self._carried(model, ids)
-        known = Known.of((one for one in self.options.known_normal if not row_numbers(one)), NORMAL)
-        for name, who in known.columns:
-            sources.find(name, self.data.names, who, self.data.source)
-        beside = [*carried, *(name for name, _ in known.columns)]
-        batches = self.data.batches(list(dict.fromkeys([*model.used, *beside])), BATCH_ROWS)
+        known = KnownRows.of((text for text in self.options.known_normal if not row_numbers(text)), NORMAL)
+        for name, entry in known.columns:
+            sources.find(name, names, entry, self.data.source)
+        columns = dict.fromkeys([*model.used, *carried, *(name for name, _ in known.columns)])
+        batches = self.data.batches(list(columns), BATCH_ROWS)
         folder = str(Storage(scratch=self.options.scratch).folder)
         with progress.stage("Scoring", self.rows) as advance:
             known = known.with_ids(ids, model.by)
             scored, drift = score_all(model, self.options, batches, carried, known, advance, folder)
         _warn_of_texts(drift.texts, self.options)
         result = self._result(model, scored, ids, known, self.notes)
-        checked = self._check(model) if self.options.check else ()
-        return replace(result, findings=replace(result.findings, check=checked, **self._trained(model)))
+        faults = self._check(model) if self.options.check else ()
+        return replace(result, findings=replace(result.findings, check=faults, **self._trained(model)))
 
     def _rank_new(self, model: Model, progress: Progress) -> ranking.Result:
-        known = Known.of(self.options.known_normal, NORMAL)
+        known = KnownRows.of(self.options.known_normal, NORMAL)
         with sources.on_disk(self.options.file) as file:
             options = replace(self.options, file=file)
             data, ids = sources.open_for_model(options, model, BATCH_ROWS, known.columns)
@@ -180,7 +184,7 @@ class TableSource:
         return list(dict.fromkeys([*ids, *(name for name in others if name is not None)]))
 
     def _result(
-        self, model: Model, scored: ranking.Scored, ids: Sequence[str], known: Known, notes: Sequence[str]
+        self, model: Model, scored: ranking.Scored, ids: Sequence[str], known: KnownRows, notes: Sequence[str]
     ) -> ranking.Result:
         options, are_new = self.options, not self.rows
         scores = scored.column(ranking.SCORE)
@@ -193,11 +197,11 @@ class TableSource:
         )
         if options.label is not None:
             column = pa.chunked_array([piece[options.label] for piece in scored])
-            marks = read_label(column, options.anomaly_value, options.label)
-            evaluated = evaluate(findings.scores, marks, findings.threshold, options.label)
-            findings = replace(findings, evaluation=evaluated)
-        words = [entry.words for entry in known.entries]
-        tables = ranking.scored_tables(scored, scores, model, ids, options.top, words, are_new=are_new)
+            labels = read_label(column, options.anomaly_value, options.label)
+            evaluation = evaluate(findings.scores, labels, findings.threshold, options.label)
+            findings = replace(findings, evaluation=evaluation)
+        entries = [entry.words for entry in known.entries]
+        tables = ranking.scored_tables(scored, scores, model, ids, options.top, entries, are_new=are_new)
         return ranking.Result(findings, tables, model)
 
 
@@ -212,7 +216,7 @@ def _days(model: Model, scored: ranking.Scored) -> int:
     """The number of distinct days among the scored rows."""
     name = _date_column(model)
     assert model.columns is not None
-    column = next(one for one in model.columns.fitted if one.name == name)
+    column = next(column for column in model.columns.fitted if column.name == name)
     days = [np.unique(np.floor(column.read(piece[name]))) for piece in scored]
     return int(np.isfinite(np.unique(np.concatenate(days))).sum())
 

@@ -19,32 +19,29 @@ from addml.text import MISSING, cell_text
 
 __all__ = ["FORMATS", "redacted", "write_report"]
 
+Format = Literal["html", "md"]
 FORMATS = {".html": "html", ".htm": "html", ".md": "md", ".markdown": "md"}  # by file ending
 HIDDEN = "[redacted]"
 QUOTED = re.compile(
     r"(?<=constant: ).+(?= in every row)"
     r"|\"(?:[^\"\\]|\\.)*\"|(?<!\w)'(?:[^'\\]|\\.)*'(?!\w)|“[^”]*”|‘[^’]*’|«[^»]*»|`[^`]*`"
 )
-KEPT_DRIFT = ("column", "kind", "psi", "gaps_then", "gaps_now", "unseen_share", "outside_count", "drifted", "words")
+DRIFT_KEYS = ("column", "kind", "psi", "gaps_then", "gaps_now", "unseen_share", "outside_count", "drifted", "words")
 
 
 def write_report(
-    findings: Findings,
-    path: str | os.PathLike[str],
-    *,
-    redact: bool = False,
-    format: Literal["html", "md"] | None = None,
+    findings: Findings, path: str | os.PathLike[str], *, redact: bool = False, format: Format | None = None
 ) -> Path:
     """Write a report to one file. Default format: by the file's ending, HTML for unknown ones."""
     target = Path(os.path.expanduser(path))
-    chosen = format or FORMATS.get(target.suffix.lower(), "html")
-    if chosen not in FORMATS.values():
+    kind = format or FORMATS.get(target.suffix.lower(), "html")
+    if kind not in FORMATS.values():
         raise ValueError(f"format={format!r} must be 'html' or 'md'")
-    pictures = tuple(replace(one, file=_link(one.file, target.parent)) for one in findings.pictures)
+    pictures = tuple(replace(picture, file=_link(picture.file, target.parent)) for picture in findings.pictures)
     findings = replace(findings, pictures=pictures)
-    report = build_document(redacted(findings) if redact else findings, is_redacted=redact)
-    page = to_html(report) if chosen == "html" else to_markdown(report)
-    write_whole(target, page.encode("utf-8", "replace"))
+    document = build_document(redacted(findings) if redact else findings, is_redacted=redact)
+    text = to_html(document) if kind == "html" else to_markdown(document)
+    write_whole(target, text.encode("utf-8", "replace"))
     return target
 
 
@@ -58,30 +55,32 @@ def _link(file: str | None, folder: Path) -> str | None:
 
 def redacted(findings: Findings) -> Findings:
     """The findings without raw values, ids, usual values and images, which are also removed from sentences."""
-    usual = {one.column: one for one in findings.usual}
     scrub, track = _scrubber(findings), findings.track
-    hidden = {"anomaly_value": HIDDEN} if findings.settings.get("anomaly_value") is not None else {}
+    settings = scrub(findings.settings)
+    if findings.settings.get("anomaly_value") is not None:
+        settings["anomaly_value"] = HIDDEN
     if track is not None:  # scores only; entities are numbered
         spans = enumerate(track.entities, start=1)
-        entities = tuple((f"series {place}", start, stop) for place, (_, start, stop) in spans)
+        entities = tuple((f"series {number}", start, stop) for number, (_, start, stop) in spans)
         track = Track(("", ""), track.scores, (), track.events, None, entities)
     drift = [
-        {key: entry[key] if key == "column" else scrub(entry[key]) for key in KEPT_DRIFT if key in entry}
+        {key: entry[key] if key == "column" else scrub(entry[key]) for key in DRIFT_KEYS if key in entry}
         for entry in findings.drift
     ]
+    usual = {column.column: column for column in findings.usual}
     return replace(
         findings,
         left_out=tuple((column, scrub(why)) for column, why in findings.left_out),
         notes=tuple(map(scrub, findings.notes)),
         ranked=(
-            *(_redacted_row(one, usual) for one in findings.ranked[:MAX_ROWS]),
-            *(replace(one, ids={}, values={}, reasons=()) for one in findings.ranked[MAX_ROWS:]),
+            *(_redacted_row(row, usual) for row in findings.ranked[:MAX_ROWS]),
+            *(replace(row, ids={}, values={}, reasons=()) for row in findings.ranked[MAX_ROWS:]),
         ),
         groups=tuple(replace(group, words=", ".join(group.columns)) for group in findings.groups),
-        usual=tuple(Usual(one.column, one.kind, "") for one in findings.usual),
+        usual=tuple(Usual(column.column, column.kind, "") for column in findings.usual),
         evaluation=scrub(findings.evaluation),
         drift=tuple(drift),
-        settings=scrub(findings.settings) | hidden,
+        settings=settings,
         pictures=(),
         track=track,
     )
@@ -89,30 +88,29 @@ def redacted(findings: Findings) -> Findings:
 
 def _redacted_row(finding: Finding, usual: dict[str, Usual]) -> Finding:
     """Replace every value by its position in words, the unusual ones first."""
-    places = {
+    positions = {
         column: MISSING if cell_text(value) == MISSING else position(value, usual.get(column)).words or HIDDEN
         for column, value in finding.values.items()
     }
     reasons = []
     for reason in finding.reasons:
-        place = places.get(reason.column, HIDDEN)
-        reasons.append(replace(reason, words=reason.column if place == HIDDEN else f"{reason.column} {place}"))
-    values = dict(sorted(places.items(), key=lambda item: item[1].startswith(("within", "a common", HIDDEN))))
+        words = positions.get(reason.column, HIDDEN)
+        reasons.append(replace(reason, words=reason.column if words == HIDDEN else f"{reason.column} {words}"))
+    values = dict(sorted(positions.items(), key=lambda item: item[1].startswith(("within", "a common", HIDDEN))))
     return replace(finding, ids={}, values=values, reasons=tuple(reasons))
 
 
 def _scrubber(findings: Findings) -> Callable[[Any], Any]:
     """A function that hides quoted text, constants and known raw values, in text or in structures of text."""
-    sources = [*findings.notes, dict(findings.left_out), findings.settings, findings.evaluation, *findings.drift]
-    text = str(sources)
-    cells = [value for one in findings.ranked[:MAX_ROWS] for value in (*one.ids.values(), *one.values.values())]
+    text = str([*findings.notes, dict(findings.left_out), findings.settings, findings.evaluation, *findings.drift])
+    cells = [value for row in findings.ranked[:MAX_ROWS] for value in (*row.ids.values(), *row.values.values())]
     raw = {form for value in cells if cell_text(value) != MISSING for form in (cell_text(value), str(value))}
-    raw |= {name for one in findings.usual for name, _ in one.common}
+    raw |= {name for column in findings.usual for name, _ in column.common}
     # A shorter value is more likely a count or a letter of the sentence.
-    long = {value for value in raw if len(value) >= 4 or (len(value) >= 2 and not value.isdigit())}
-    known = {value for value in long if repr(value)[1:-1] in text} - set(findings.columns)
-    longest_first = "|".join(map(re.escape, sorted(known, key=len, reverse=True)))
-    values = re.compile(rf"(?<!\w)(?:{longest_first})(?!\w)") if known else None
+    raw = {value for value in raw if len(value) >= 4 or (len(value) >= 2 and not value.isdigit())}
+    raw = {value for value in raw if repr(value)[1:-1] in text} - set(findings.columns)
+    longest_first = "|".join(map(re.escape, sorted(raw, key=len, reverse=True)))
+    values = re.compile(rf"(?<!\w)(?:{longest_first})(?!\w)") if raw else None
 
     def scrub(value: Any) -> Any:
         if isinstance(value, str):

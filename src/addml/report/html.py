@@ -82,11 +82,11 @@ def button(name: str, label: str, **attributes: Any) -> Html:
 def chart(
     name: str, label: str, title: Html | str = "", style: str = "", caption: str = "", numbers: Html | str = ""
 ) -> Html:
-    """The place where the page's script draws a chart, with a label for screen readers and a table of its numbers."""
+    """The element in which the page's script draws a chart, a label for screen readers and a table of its numbers."""
     label = f"{label} Arrow keys move through it."
-    place = el("div", id=name, class_=f"chart {style}".strip(), role="img", tabindex="0", aria_label=label)
+    canvas = el("div", id=name, class_=f"chart {style}".strip(), role="img", tabindex="0", aria_label=label)
     below = el("figcaption", caption) if caption else ""
-    return el("figure", title, place, below, folded(el("span", "Numbers", class_="hint"), numbers) if numbers else "")
+    return el("figure", title, canvas, below, folded(el("span", "Numbers", class_="hint"), numbers) if numbers else "")
 
 
 class Section(NamedTuple):
@@ -156,7 +156,7 @@ def to_markdown(document: Document) -> str:
 def plain(value: Any) -> str:
     """Text escaped for Markdown, and for the HTML that Markdown allows."""
     line = " ".join(str(value).split()).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return SPECIAL.sub(lambda found: f"{found[0]}\\" if found[2] else f"\\{found[0].lstrip()}", line)
+    return SPECIAL.sub(lambda match: f"{match[0]}\\" if match[2] else f"\\{match[0].lstrip()}", line)
 
 
 class _Markdown(HTMLParser):
@@ -166,7 +166,7 @@ class _Markdown(HTMLParser):
         super().__init__()
         self.blocks: list[str] = []
         self.items: list[str] = []  # of the current list
-        self.tables: list[tuple[int, list[list[str]]]] = []  # open ones: the place among the blocks, and the rows
+        self.tables: list[tuple[int, list[list[str]]]] = []  # open ones: the index among the blocks, and the rows
         self.text = self.before = ""  # of the current block, and its part before a note
         self.skipped = 0  # how many skipped elements are open
 
@@ -201,10 +201,10 @@ class _Markdown(HTMLParser):
         elif tag in ("th", "td", "dt", "dd"):
             self.tables[-1][1][-1].append(plain(self.text))
         elif tag in ("table", "dl"):
-            place, rows = self.tables.pop()
+            index, rows = self.tables.pop()
             lines = [row + [""] * (len(rows[0]) - len(row)) for row in rows if any(row) or row is rows[0]]
             lines.insert(1, ["---"] * len(rows[0]))
-            self.blocks.insert(place, "\n".join(f"| {' | '.join(line)} |" for line in lines))
+            self.blocks.insert(index, "\n".join(f"| {' | '.join(line)} |" for line in lines))
         elif tag == "li" and not self.tables:
             self.items.append(f"- {plain(self.text)}")
             self.text = ""

@@ -54,26 +54,25 @@ STYLE: dict[Any, Any] = {
 
 def sentences(model: Model, rows: Rows) -> list[str]:
     """Why each row is unusual, one line each."""
-    found, _ = _reasons(model, rows, np.arange(len(rows)))
-    return list(reason_texts(found).to_pylist())
+    row_reasons, _ = _reasons(model, rows, np.arange(len(rows)))
+    return list(reason_texts(row_reasons).to_pylist())
 
 
-def _reasons(model: Model, rows: Rows, places: np.ndarray) -> tuple[Reasons, pa.RecordBatch]:
-    """The reasons of the rows at these places, and their values."""
+def _reasons(model: Model, rows: Rows, indices: np.ndarray) -> tuple[Reasons, pa.RecordBatch]:
+    """The reasons of the rows with these indices, and their values."""
     if model.kind != TABLE:
         raise ValueError("reasons, report and plot_row need the columns of a table; use explain(X) for other rows")
-    features, values = rows.take(places), rows.values
+    features, values = rows.take(indices), rows.values
     if model.columns is not None:
-        table = values.take(pa.array(places)).combine_chunks()
-        batch = table.to_batches()[0] if len(places) else pa.RecordBatch.from_pylist([], table.schema)
+        table = values.take(pa.array(indices)).combine_chunks()
+        batch = table.to_batches()[0] if len(indices) else pa.RecordBatch.from_pylist([], table.schema)
         return reasons_for(model, batch, features, REASONS), batch
     names = _columns(model)
-    batch = pa.record_batch(list(np.asarray(values[places], np.float64).T), names=names)
-    known = model.profiles or [ColumnProfile(name, "number") for name in names]
-    profiles = [replace(one, column=name) for one, name in zip(known, names, strict=True)]
+    batch = pa.record_batch(list(np.asarray(values[indices], np.float64).T), names=names)
+    profiles = model.profiles or [ColumnProfile(name, "number") for name in names]
+    profiles = [replace(profile, column=name) for profile, name in zip(profiles, names, strict=True)]
     numbers = {name: batch[name].to_numpy() for name in names}
-    found = reasons(model, features, model.baseline, columns_of(model), profiles, numbers, most=REASONS)
-    return found, batch
+    return reasons(model, features, model.baseline, columns_of(model), profiles, numbers, most=REASONS), batch
 
 
 def _columns(model: Model) -> list[str]:
@@ -83,11 +82,11 @@ def _columns(model: Model) -> list[str]:
 
 def report(model: Model, rows: Rows, scores: np.ndarray, path: str | os.PathLike[str], top: int, redact: bool) -> Path:
     """Write a report of rows with these scores, which may be the training rows or new ones."""
-    places = highest(scores, min(max(int((scores > model.threshold).sum()), top), max(LISTED, top)))
-    found, batch = _reasons(model, rows, places)
+    indices = highest(scores, min(max(int((scores > model.threshold).sum()), top), max(LISTED, top)))
+    row_reasons, batch = _reasons(model, rows, indices)
     listed = [
-        Candidate(int(place), float(scores[place]), values, why)
-        for place, values, why in zip(places, batch.to_pylist(), found, strict=True)
+        Candidate(row, float(scores[row]), values, why)
+        for row, values, why in zip(indices.tolist(), batch.to_pylist(), row_reasons, strict=True)
     ]
     is_new = not np.array_equal(scores, model.training.values)
     findings = ranked_findings(model, listed, scores, [], top, "X", [], are_new=is_new)
@@ -97,7 +96,7 @@ def report(model: Model, rows: Rows, scores: np.ndarray, path: str | os.PathLike
 
 
 def checked(detector: ADDML, X: Any) -> tuple[Checked, ...]:
-    """Which faults, planted in rows of X (numbers as read, or a table), a detector with the same parameters finds."""
+    """Plant faults in rows of X (numbers or a table) and report which a detector with the same parameters finds."""
     from sklearn.base import clone
 
     model = detector.model_
@@ -110,8 +109,8 @@ def checked(detector: ADDML, X: Any) -> tuple[Checked, ...]:
         return np.column_stack([column.to_numpy() for column in table.columns]) if is_array else table
 
     def fit(table: pa.Table) -> Fitted:
-        own = clone(detector).fit(rows(table))
-        return lambda some: to_numpy(own.anomaly_score(rows(some))), own.anomaly_scores_, own.threshold_
+        other = clone(detector).fit(rows(table))
+        return lambda new: to_numpy(other.anomaly_score(rows(new))), other.anomaly_scores_, other.threshold_
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -129,18 +128,20 @@ def to_html(detector: ADDML) -> str:
     if losses:
         epochs = counted(len(model.history), "epoch")
         parts.append(el("p", f"Training: {epochs}, loss {number(losses[0], 3)} to {number(losses[-1], 3)}"))
-    first = highest(scores, min(TOP, len(scores)))
+    top = highest(scores, min(TOP, len(scores)))
+    p_values, _ = model.training.rarity(scores[top])
     head = el("tr", *(el("th", name) for name in (noun, "score", "rarity")))
-    lines = [
-        el("tr", el("td", place + 1), el("td", f"{scores[place]:.4g}"), el("td", one_in(p_value)))
-        for place, p_value in zip(first.tolist(), model.training.rarity(scores[first])[0], strict=True)
+    body = [
+        el("tr", el("td", row + 1), el("td", f"{scores[row]:.4g}"), el("td", one_in(p_value)))
+        for row, p_value in zip(top.tolist(), p_values, strict=True)
     ]
-    return el("div", *parts, el("table", el("thead", head), el("tbody", *lines)))
+    return el("div", *parts, el("table", el("thead", head), el("tbody", *body)))
 
 
 def plot_scores(detector: ADDML, X: Any, ax: Axes | None) -> Axes:
     """A histogram of the scores of X, default: of the training rows, with the threshold."""
-    scores, axes = detector.anomaly_scores_ if X is None else to_numpy(detector.anomaly_score(X)), _axes(ax)
+    scores = detector.anomaly_scores_ if X is None else to_numpy(detector.anomaly_score(X))
+    axes = _axes(ax)
     _draw_scores(axes, scores, detector.threshold_, detector.model_.vectorizer.noun)
     return axes
 
@@ -148,13 +149,13 @@ def plot_scores(detector: ADDML, X: Any, ax: Axes | None) -> Axes:
 def plot_row(model: Model, rows: Rows, row: int, contributions: np.ndarray, ax: Axes | None) -> Axes:
     """What the columns of one row add to its score, the largest contribution at the top."""
     columns, (_, batch) = _columns(model), _reasons(model, rows, np.array([row]))
-    added = dict(zip(columns, contributions, strict=True))
-    order, axes = sorted(model.used or columns, key=lambda name: -abs(added[name]))[:BARS][::-1], _axes(ax)
-    labels = [one_line(f"{name} = {batch[name][0].as_py()}", 40) for name in order]
-    heights = [added[name] for name in order]
-    axes.barh(range(len(order)), heights, color=[ANOMALY if height > 0 else NORMAL for height in heights])
-    axes.set_yticks(range(len(order)), labels, parse_math=False)
-    axes.set(xlabel="contribution to the score", title=f"row {row}, score {sum(added.values()):.3g}")
+    shares = dict(zip(columns, contributions, strict=True))
+    names = sorted(model.used or columns, key=lambda name: -abs(shares[name]))[:BARS][::-1]
+    labels = [one_line(f"{name} = {batch[name][0].as_py()}", 40) for name in names]
+    widths, axes = [shares[name] for name in names], _axes(ax)
+    axes.barh(range(len(names)), widths, color=[ANOMALY if width > 0 else NORMAL for width in widths])
+    axes.set_yticks(range(len(names)), labels, parse_math=False)
+    axes.set(xlabel="contribution to the score", title=f"row {row}, score {sum(shares.values()):.3g}")
     return axes
 
 
@@ -171,46 +172,46 @@ def _matplotlib(module: str) -> Any:
 
 
 def _draw_scores(axes: Axes, scores: np.ndarray, threshold: float, noun: str) -> None:
-    found = charts.histogram(scores, threshold)
-    if found is None:  # no score is finite
+    histogram = charts.histogram(scores, threshold)
+    if histogram is None:  # no score is finite
         return
-    colors, widths = [NORMAL] * found.first_anomalous + [ANOMALY] * len(found.counts), np.diff(found.edges)
-    style: dict[str, Any] = {"color": colors[: len(widths)], "edgecolor": "white", "lw": 0.4}
-    axes.bar(found.edges[:-1], found.counts, widths, align="edge", **style)
-    if found.edges[0] <= threshold <= found.edges[-1]:
+    edges, counts = histogram.edges, histogram.counts
+    colors = [ANOMALY if i >= histogram.first_anomalous else NORMAL for i in range(len(counts))]
+    axes.bar(edges[:-1], counts, np.diff(edges), align="edge", color=colors, edgecolor="white", lw=0.4)
+    if edges[0] <= threshold <= edges[-1]:
         axes.axvline(threshold, color=INK, lw=1, ls="--", label=f"threshold {number(threshold, 3)}")
         axes.legend()
-    if found.log:
+    if histogram.log:
         axes.set_yscale("log")
     axes.set(xlabel="score", ylabel=f"{noun}s")
 
 
 def write_figures(findings: Findings, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write each chart of the report as PNG and SVG; returns the files. A failure writes none."""
-    target, drawn = Path(os.path.expanduser(folder)), dict[str, bytes]()
+    """Write each chart of the report as PNG and SVG and return the files; a failure leaves none."""
+    target, files = Path(os.path.expanduser(folder)), dict[str, bytes]()
     with _matplotlib("matplotlib").rc_context(STYLE):
         for name, figure in _figures(findings):
             for ending, metadata in (("png", None), ("svg", {"Date": None})):
                 buffer = io.BytesIO()
                 figure.savefig(buffer, format=ending, metadata=metadata)
-                drawn[f"{name}.{ending}"] = buffer.getvalue()
+                files[f"{name}.{ending}"] = buffer.getvalue()
     target.mkdir(parents=True, exist_ok=True)
-    for name, content in drawn.items():
+    for name, content in files.items():
         write_whole(target / name, content)
-    return [target / name for name in drawn]
+    return [target / name for name in files]
 
 
 def _figures(findings: Findings) -> Iterator[tuple[str, Figure]]:
-    numbers = charts.chart_data(findings)
+    data = charts.chart_data(findings)
     if findings.track is not None and len(findings.track.scores) > 1:
         yield "series", _series(findings.track, findings.threshold)
-    if numbers["scores"]:
+    if data["scores"]:
         figure, (axes,) = _figure()
         _draw_scores(axes, findings.scores, findings.threshold, findings.noun)
         yield "scores", figure
-    if numbers["training"]:
-        yield "training", _training(numbers["training"])
-    for key, curve in numbers["curves"].items():
+    if data["training"]:
+        yield "training", _training(data["training"])
+    for key, curve in data["curves"].items():
         yield {"pr": "precision_recall"}.get(key, key), _curve(curve)
 
 
@@ -224,30 +225,31 @@ def _figure(width: float = WIDTH, height: float = HEIGHT, rows: int = 1, columns
 
 def _series(track: Track, threshold: float) -> Figure:
     """The scores and some channels of a series, with its events shaded."""
-    panels, several, last = [("score", track.scores), *track.channels], len(track.entities) > 1, len(track.scores) - 1
-    at = np.arange(last + 1) if several or track.when is None else track.when
-    figure, every = _figure(1.7 * WIDTH, 1.1 * len(panels) + 0.4, rows=len(panels))
-    for axes, (name, values) in zip(every, panels, strict=True):
+    panels, last = [("score", track.scores), *track.channels], len(track.scores) - 1
+    has_entities = len(track.entities) > 1
+    x = np.arange(last + 1) if has_entities or track.when is None else track.when
+    figure, all_axes = _figure(1.7 * WIDTH, 1.1 * len(panels) + 0.4, rows=len(panels))
+    for axes, (name, values) in zip(all_axes, panels, strict=True):
         low, high = charts.envelope(np.asarray(values, float))
-        axes.fill_between(at[np.linspace(0, last, len(low)).astype(int)], low, high, color=NORMAL, lw=0.8)
+        axes.fill_between(x[np.linspace(0, last, len(low)).astype(int)], low, high, color=NORMAL, lw=0.8)
         for start, stop in track.events[: charts.MAX_EVENTS]:
-            axes.axvspan(at[start], at[min(max(stop, start + last // 500), last)], color=ANOMALY, alpha=0.25, lw=0)
+            axes.axvspan(x[start], x[min(max(stop, start + last // 500), last)], color=ANOMALY, alpha=0.25, lw=0)
         for _, start, _ in track.entities[1 : charts.MAX_EVENTS]:
             axes.axvline(start, color=INK, lw=0.3)
         axes.set_ylabel(one_line(name, 40), parse_math=False)  # dollars in a name are not a formula
-    every[0].axhline(threshold, color=INK, lw=1, ls="--")
-    step = f"step of {len(track.entities):,} series, one after another" if several else "step"
-    every[-1].set(xlabel="" if at is track.when else step)
+    all_axes[0].axhline(threshold, color=INK, lw=1, ls="--")
+    label = f"step of {len(track.entities):,} series, one after another" if has_entities else "step"
+    all_axes[-1].set(xlabel="" if x is track.when else label)
     return figure
 
 
-def _training(found: dict[str, Any]) -> Figure:
-    count = len(found["panels"])
-    figure, several = _figure(WIDTH * (1 if count == 1 else 0.62 * count), HEIGHT * 0.8, columns=count)
-    for axes, panel in zip(several, found["panels"], strict=True):
+def _training(data: dict[str, Any]) -> Figure:
+    count = len(data["panels"])
+    figure, all_axes = _figure(WIDTH * (1 if count == 1 else 0.62 * count), HEIGHT * 0.8, columns=count)
+    for axes, panel in zip(all_axes, data["panels"], strict=True):
         for line in panel["members"]:
-            axes.plot(found["epochs"], np.array(line, float), color=NORMAL, lw=0.6, alpha=0.6)
-        axes.plot(found["epochs"], np.array(panel["mean"], float), color=INK, lw=1.6)
+            axes.plot(data["epochs"], np.array(line, float), color=NORMAL, lw=0.6, alpha=0.6)
+        axes.plot(data["epochs"], np.array(panel["mean"], float), color=INK, lw=1.6)
         axes.set(xlabel="epoch", title=panel["title"])
         axes.set_ylim(bottom=0)
     return figure

@@ -19,7 +19,7 @@ from addml.report.summary import MAX_DETAILS, RankedRows, event_name, headline, 
 from addml.text import counted, number, one_line, percent, python_value
 
 MAX_ITEMS = 200  # columns, notes, settings
-MAX_SERIES = 12  # entities drawn
+MAX_SERIES, OPEN_SERIES = 12, 3  # entities drawn; unfolded at first
 OPEN_EVENTS = 5  # pictures that are unfolded at first
 BAR_LENGTH = 30  # characters of the longest bar in a table
 CONTRIBUTION = {
@@ -83,56 +83,57 @@ def _summary(findings: Findings, rows: RankedRows) -> Html:
 
 
 def _scores(findings: Findings) -> Html | str:
-    found, threshold, noun = charts.histogram(findings.scores, findings.threshold), findings.threshold, findings.noun
-    if found is None:
+    threshold, noun = findings.threshold, findings.noun
+    histogram = charts.histogram(findings.scores, threshold)
+    if histogram is None:
         return ""
-    bars = np.log1p(found.counts) if found.log else found.counts
-    edges = [number(edge, 3) for edge in found.edges]
-    flags = ["flagged" if place >= found.first_anomalous else "" for place in range(len(bars))]
-    counts = [f"{count:,}" for count in found.counts]
-    drawn = ["█" * math.ceil(BAR_LENGTH * part) for part in bars / bars.max()]
-    beyond = found.below + found.above
-    is_off = not found.edges[0] <= threshold <= found.edges[-1]
+    heights = np.log1p(histogram.counts) if histogram.log else histogram.counts
+    low, high = histogram.edges[0], histogram.edges[-1]
+    edges = [number(edge, 3) for edge in histogram.edges]
+    flags = ["flagged" if i >= histogram.first_anomalous else "" for i in range(len(heights))]
+    counts = [f"{count:,}" for count in histogram.counts]
+    bars = ["█" * math.ceil(BAR_LENGTH * share) for share in heights / heights.max()]
+    beyond, not_finite = histogram.below + histogram.above, histogram.not_finite
     notes = [
         (beyond, f"The outer bars include {counted(beyond, noun)} beyond the ends of the axis."),
-        (found.not_finite, f"{counted(found.not_finite, 'score is', 'scores are')} not finite and not shown."),
-        (is_off, f"The threshold of {number(threshold)} is off the axis."),
+        (not_finite, f"{counted(not_finite, 'score is', 'scores are')} not finite and not shown."),
+        (not low <= threshold <= high, f"The threshold of {number(threshold)} is off the axis."),
     ]
-    head = ("Above", "Up to", f"{noun.capitalize()}s", "", "Log scale" if found.log else "")
-    scores = f"{counted(findings.rows, 'score')} from {number(found.edges[0])} to {number(found.edges[-1])}"
+    head = ("Above", "Up to", f"{noun.capitalize()}s", "", "Log scale" if histogram.log else "")
+    scores = f"{counted(findings.rows, 'score')} from {number(low)} to {number(high)}"
     title = el("h2", f"Scores of all {noun}s")
     return chart(
         "scores",
         f"Histogram of {scores}: {findings.anomalies:,} above the threshold of {number(threshold)}.",
         el("div", title, button("log", "Log scale", aria_pressed="false"), class_="head"),
         "tall",
-        caption=" ".join(note for holds, note in notes if holds),
-        numbers=table("Scores", head, zip(edges, edges[1:], counts, flags, drawn, strict=False)),
+        caption=" ".join(note for applies, note in notes if applies),
+        numbers=table("Scores", head, zip(edges, edges[1:], counts, flags, bars, strict=False)),
     )
 
 
 def _ranked(findings: Findings, rows: RankedRows) -> Html:
     if not rows.listed:
         return Html("")
-    about = f"The percentage after a reason is its contribution: {CONTRIBUTION[findings.noun]}."
-    if not any(one.is_anomaly for one in rows.listed):
-        about = f"No {rows.noun} is flagged; these come closest. {about}"
+    intro = f"The percentage after a reason is its contribution: {CONTRIBUTION[findings.noun]}."
+    if not any(row.is_anomaly for row in rows.listed):
+        intro = f"No {rows.noun} is flagged; these come closest. {intro}"
     compare = "compare their values with the usual ones" if rows.usual else "see their values"
     has_more = findings.columns and len(rows.listed) > MAX_DETAILS
     hint = f"Open any of the first {MAX_DETAILS} to {compare}." if has_more else ""
-    return joined([paragraph(about, hint), rows.filters(), rows.table(), paragraph(rows.unlisted(), style="more")])
+    return joined([paragraph(intro, hint), rows.filters(), rows.table(), paragraph(rows.unlisted(), style="more")])
 
 
 def _images(findings: Findings) -> Html:
     if not findings.pictures:
         return Html("")
-    about = f"{counted(len(findings.pictures), 'image')} as the detector sees them."
-    about += " They link to their files." if any(one.file is not None for one in findings.pictures) else ""
-    has_maps = any(one.map is not None for one in findings.pictures)
-    parts = [paragraph(about, "Red marks the regions that raise the score." if has_maps else "")]
+    intro = f"{counted(len(findings.pictures), 'image')} as the detector sees them."
+    intro += " They link to their files." if any(picture.file is not None for picture in findings.pictures) else ""
+    has_maps = any(picture.map is not None for picture in findings.pictures)
+    parts = [paragraph(intro, "Red marks the regions that raise the score." if has_maps else "")]
     show = score_format(findings)
     for kind, title in (("strange", "Most anomalous"), ("typical", "Most typical")):
-        cards = [_card(one, show(one.score)) for one in findings.pictures if one.kind == kind]
+        cards = [_card(picture, show(picture.score)) for picture in findings.pictures if picture.kind == kind]
         parts += [el("div", el("h3", title), el("ul", *cards, class_="pictures"))] if cards else []
     return joined(parts)
 
@@ -157,19 +158,19 @@ def _series(findings: Findings) -> Html:
     label = f"{counted(len(track.events), 'event')} in {len(track.scores):,} steps{when}."
     shaded = f"The {MAX_EVENTS} strongest events" if len(track.events) > MAX_EVENTS else "Events"
     hint = f"{shaded} are shaded; a dashed line is the threshold. Drag to zoom in, double-click to see all."
+    intro = paragraph(label, hint)
     if len(track.entities) < 2:
-        return joined(
-            [paragraph(label, hint), el("figure", series_plot(track, findings.threshold, label), class_="drawing")]
-        )
+        return joined([intro, el("figure", series_plot(track, findings.threshold, label), class_="drawing")])
     starts = [start for _, start, _ in track.entities]
     owners = [bisect_right(starts, start) - 1 for start, _ in track.events]  # the strongest event first
+    drawn = list(dict.fromkeys([*owners, *range(len(starts))]))[:MAX_SERIES]
     parts = []
-    for rank, place in enumerate(list(dict.fromkeys([*owners, *range(len(starts))]))[:MAX_SERIES]):
-        count = owners.count(place)
-        title = f"{one_line(track.entities[place][0], 60)}: {counted(count, 'event') if count else 'no event'}"
-        drawing = el("figure", series_plot(track, findings.threshold, label, place), class_="drawing")
-        parts.append(folded(title, drawing, is_open=rank < 3))
-    return joined([paragraph(label, hint), *parts, _more(len(starts) - len(parts), "series", "series", "drawn")])
+    for i, entity in enumerate(drawn):
+        count = owners.count(entity)
+        title = f"{one_line(track.entities[entity][0], 60)}: {counted(count, 'event') if count else 'no event'}"
+        drawing = el("figure", series_plot(track, findings.threshold, label, entity), class_="drawing")
+        parts.append(folded(title, drawing, is_open=i < OPEN_SERIES))
+    return joined([intro, *parts, _more(len(starts) - len(parts), "series", "series", "drawn")])
 
 
 def _events(findings: Findings) -> Html:
@@ -177,28 +178,27 @@ def _events(findings: Findings) -> Html:
     pictures = [] if findings.track is None else findings.track.pictures
     if not pictures:
         return Html("")
-    about = "What the channels responsible did (line)"
-    if any(band is not None for one in pictures for _, _, band in one.channels):
-        about += ", and what was expected: the middle 80% and the median of the ten nearest normal windows (band)"
+    intro = "What the channels responsible did (line)"
+    if any(band is not None for picture in pictures for _, _, band in picture.channels):
+        intro += ", and what was expected: the middle 80% and the median of the ten nearest normal windows (band)"
     parts = []
     for picture, finding in zip(pictures, findings.ranked, strict=False):
         title = f"{picture.rank}. {event_name(finding)}"
         drawing = el("figure", event_plot(picture, title), class_="drawing")
         parts.append(folded(one_line(title), drawing, is_open=picture.rank <= OPEN_EVENTS))
     parts.append(_more(len(findings.ranked) - len(pictures), "event", "events", "drawn"))
-    return joined([paragraph(f"{about}."), *parts])
+    return joined([paragraph(f"{intro}."), *parts])
 
 
-def _training(findings: Findings, found: dict[str, Any] | None) -> Html:
-    if found is None:
+def _training(findings: Findings, data: dict[str, Any] | None) -> Html:
+    if data is None:
         return Html("")
-    panels, epochs = found["panels"], found["epochs"]
+    panels, epochs = data["panels"], data["epochs"]
     members, drawn = panels[0]["count"], len(panels[0]["members"])
     mean = f", mean of {members} members" if members > 1 else ""
-    which = "the members" if drawn == members else f"the first {drawn} members"
-    about = paragraph(
-        f"{counted(len(findings.history), 'epoch')}{mean}.", f"The thin lines are {which}." if drawn else ""
-    )
+    lines = "the members" if drawn == members else f"the first {drawn} members"
+    hint = f"The thin lines are {lines}." if drawn else ""
+    intro = paragraph(f"{counted(len(findings.history), 'epoch')}{mean}.", hint)
     titles = [panel["title"] for panel in panels]
     plots = [
         chart(f"training-{panel['name']}", f"{title} by epoch.", el("h3", title), "short")
@@ -207,7 +207,7 @@ def _training(findings: Findings, found: dict[str, Any] | None) -> Html:
     means = [["–" if value is None else number(value) for value in panel["mean"]] for panel in panels]
     rows = [[epochs[i], *(values[i] for values in means)] for i in evenly_spaced_with_ends(np.arange(len(epochs)), 50)]
     numbers = folded("Numbers by epoch", table("Training by epoch", ("Epoch", *titles), rows, "numeric"))
-    return joined([about, el("div", *plots, class_="three"), numbers])
+    return joined([intro, el("div", *plots, class_="three"), numbers])
 
 
 def _evaluation(findings: Findings, curves: dict[str, dict[str, Any]]) -> Html:
@@ -221,18 +221,18 @@ def _evaluation(findings: Findings, curves: dict[str, dict[str, Any]]) -> Html:
             pairs.append((heading(key), cell(value)))
     kinds = findings.evaluation.get("kinds", [])
     labels = "folders and masks of the test images were" if kinds else "label column was"
-    about = f"The {labels} used for this evaluation only, not for training."
-    parts = [paragraph(about), facts(pairs[:MAX_ITEMS])]
+    intro = f"The {labels} used for this evaluation only, not for training."
+    parts = [paragraph(intro), facts(pairs[:MAX_ITEMS])]
     if kinds:
-        keys = list(dict.fromkeys(key for one in kinds for key in one))
-        rows = [[cell(one.get(key, "")) for key in keys] for one in kinds]
+        keys = list(dict.fromkeys(key for kind in kinds for key in kind))
+        rows = [[cell(kind.get(key, "")) for key in keys] for kind in kinds]
         parts.append(_capped("By kind of defect", ["Kind of defect", *map(heading, keys[1:])], rows, "kind"))
     plots = []
     for name, curve in curves.items():
         title, x_label, y_label = curve["title"], curve["x_label"], curve["y_label"]
-        shown = evenly_spaced_with_ends(np.column_stack([curve["x"], curve["y"]]), 11)
-        points = [(number(x, 3), number(y, 3)) for x, y in shown.tolist()]
-        label, numbers = f"{title}: {y_label} against {x_label}.", table(title, (x_label, y_label), points)
+        points = evenly_spaced_with_ends(np.column_stack([curve["x"], curve["y"]]), 11).tolist()
+        numbers = table(title, (x_label, y_label), [(number(x, 3), number(y, 3)) for x, y in points])
+        label = f"{title}: {y_label} against {x_label}."
         plots.append(chart(f"curve-{name}", label, el("h3", title), numbers=numbers))
     return joined([*parts, el("div", *plots, class_="two") if plots else ""])
 
@@ -243,7 +243,7 @@ def heading(key: str) -> str:
 
 
 def cell(value: Any, key: str = "") -> str:
-    """A value of an evaluation or of drift as text; its key tells percentages."""
+    """A value of an evaluation or of drift as text; `key` says whether it is a percentage."""
     value = python_value(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return one_line(setting(value))
@@ -253,9 +253,9 @@ def cell(value: Any, key: str = "") -> str:
 def _check(findings: Findings) -> Html:
     if not findings.check:
         return Html("")
-    about = "An estimate: faults of known kinds were planted in held-out rows, which a model of the other rows scored."
-    rows = [(one["kind"], percent(one["flagged"]), percent(one["first"]), one["verdict"]) for one in findings.check]
-    return joined([paragraph(about), table("Planted faults", ("Kind", "Flagged", "In the top 1%", "Verdict"), rows)])
+    intro = "An estimate: faults of known kinds were planted in held-out rows, which a model of the other rows scored."
+    rows = [(row["kind"], percent(row["flagged"]), percent(row["first"]), row["verdict"]) for row in findings.check]
+    return joined([paragraph(intro), table("Planted faults", ("Kind", "Flagged", "In the top 1%", "Verdict"), rows)])
 
 
 def _drift(findings: Findings) -> Html:
@@ -263,8 +263,8 @@ def _drift(findings: Findings) -> Html:
         return Html("")
     keys = list(dict.fromkeys(["column", *(key for entry in findings.drift for key in entry)]))
     rows = [[cell(entry.get(key, ""), key) for key in keys] for entry in findings.drift]
-    about = paragraph("How each column differs from the rows that the model was trained on, most changed first.")
-    return joined([about, _capped("Drift by column", list(map(heading, keys)), rows, "column")])
+    intro = paragraph("How each column differs from the rows that the model was trained on, most changed first.")
+    return joined([intro, _capped("Drift by column", list(map(heading, keys)), rows, "column")])
 
 
 def _data(findings: Findings) -> Html:
@@ -277,7 +277,7 @@ def _data(findings: Findings) -> Html:
         dropped = _capped("Dropped columns", ("Column", "Reason"), rows, "column")
         parts.append(el("div", el("h3", "Dropped columns"), dropped))
     if columns:
-        usual = {one.column: (one.kind, one_line(one.words) or "–") for one in findings.usual}
+        usual = {column.column: (column.kind, one_line(column.words) or "–") for column in findings.usual}
         used = [(one_line(column), *usual.get(column, ("", "")))[: 3 if usual else 1] for column in findings.columns]
         content = _capped("Columns used", ("Column", "Column type", "Usual values")[: len(used[0])], used, "column")
         parts.append(folded(f"{counted(columns, 'column')} used", content, is_open=columns <= 12))
@@ -292,8 +292,8 @@ def _settings(findings: Findings) -> Html:
     ):
         if pairs := flat(values):
             parts.append(el("div", el("h3", title), _capped(title, head, pairs, head[0].lower(), "plain")))
-    about = paragraph("The run can be repeated with these settings and versions.")
-    return joined([about, el("div", *parts, class_="two wide")]) if parts else Html("")
+    intro = paragraph("The run can be repeated with these settings and versions.")
+    return joined([intro, el("div", *parts, class_="two wide")]) if parts else Html("")
 
 
 def flat(settings: dict[str, Any], prefix: str = "") -> list[tuple[str, str]]:
@@ -322,6 +322,6 @@ def _capped(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], noun
     return joined([table(title, head, rows[:MAX_ITEMS], style), more])
 
 
-def _more(count: int, one: str, many: str, verb: str = "shown") -> Html:
-    words = counted(count, f"more {one} is", f"more {many} are")
+def _more(count: int, singular: str, plural: str, verb: str = "shown") -> Html:
+    words = counted(count, f"more {singular} is", f"more {plural} are")
     return paragraph(f"{words} not {verb}." if count > 0 else "", style="more")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from addml.findings import Finding, Findings, Reason, Usual
-from addml.report.html import Html, button, el, folded, joined, table
+from addml.report.html import Html, button, el, folded, joined, paragraph, table
 from addml.text import MISSING, cell_text, counted, fixed, number, one_in, one_line, percent, python_value
 
 MAX_ROWS = 200  # ranked rows in a report
@@ -32,9 +32,9 @@ def headline(findings: Findings) -> tuple[str, str]:
     """How many rows or events are flagged: the count, and the rest of the sentence."""
     count, rows, noun, track = findings.anomalies, findings.rows, findings.noun, findings.track
     if track is not None and rows > 1:
-        found, series = len(track.events), len(track.entities)
+        events, series = len(track.events), len(track.entities)
         within = f" of {series:,} series" if series > 1 else ""
-        return f"{found:,}" if found else "No", f"{'event' if found == 1 else 'events'} in {rows:,} steps{within}"
+        return f"{events:,}" if events else "No", f"{'event' if events == 1 else 'events'} in {rows:,} steps{within}"
     if rows == 0:
         return f"No {noun}s", "to score"
     if rows == 1:
@@ -48,8 +48,8 @@ def lead(findings: Findings) -> str:
         return ""
     threshold, noun = number(findings.threshold), findings.noun.capitalize()
     if not findings.anomalies:
-        known = findings.scores[np.isfinite(findings.scores)]
-        highest = f"; the highest is {number(float(known.max()))}" if len(known) else ""
+        scores = findings.scores[np.isfinite(findings.scores)]
+        highest = f"; the highest is {number(float(scores.max()))}" if len(scores) else ""
         if findings.too_short:
             return f"The events above the threshold of {threshold} are shorter than --min-steps{highest}."
         return f"No score is above the threshold of {threshold}{highest}."
@@ -77,33 +77,35 @@ def event_name(event: Finding) -> str:
 def key_figures(findings: Findings) -> list[tuple[str, str, str]]:
     """Labels, values and notes."""
     noun, trained = findings.noun, findings.trained_rows
-    training = f"{'all' if trained == findings.rows else f'{trained:,}'} used for training" if trained else "scored"
-    figures = [(f"{noun.capitalize()}s read", f"{findings.rows:,}", training)]
+    used = f"{'all' if trained == findings.rows else f'{trained:,}'} used for training" if trained else "scored"
+    figures = [(f"{noun.capitalize()}s read", f"{findings.rows:,}", used)]
     if noun != "image":
         figures.append(("Columns used", f"{len(findings.columns):,}", f"{len(findings.left_out) or 'none'} dropped"))
     share = percent(findings.anomalies / findings.rows) if findings.rows else "–"
     figures.append(("Flagged", share, f"of all {noun}s"))
     note = findings.decided_by or "higher scores are flagged"
     figures.append(("Threshold", number(findings.threshold, 3), note))
-    known = findings.scores[np.isfinite(findings.scores)]
-    if len(known):
-        median = f"median {number(float(np.median(known)), 3)}"
-        figures.append(("Highest score", number(float(known.max()), 3), median))
+    scores = findings.scores[np.isfinite(findings.scores)]
+    if len(scores):
+        median = f"median {number(float(np.median(scores)), 3)}"
+        figures.append(("Highest score", number(float(scores.max()), 3), median))
     area = (findings.evaluation or {}).get("roc_auc")
-    return [*figures, ("ROC-AUC", f"{area:.3f}", "against the labels")] if isinstance(area, int | float) else figures
+    if isinstance(area, int | float):
+        figures.append(("ROC-AUC", f"{area:.3f}", "against the labels"))
+    return figures
 
 
 class RankedRows:
     def __init__(self, findings: Findings) -> None:
         self.findings, self.listed = findings, findings.ranked[:MAX_ROWS]
         self.noun = findings.noun if findings.track is None else "event"  # of what is ranked
-        self.usual = {one.column: one for one in findings.usual}
-        ranks = {one.rank for one in self.listed}
-        self.examples = [one for one in findings.examples if one.rank in ranks][:TOP_ROWS]
+        self.usual = {usual.column: usual for usual in findings.usual}
+        ranks = {row.rank for row in self.listed}
+        self.examples = [row for row in findings.examples if row.rank in ranks][:TOP_ROWS]
         self.groups = [group for group in findings.groups if len(group.ranks) > 1]
         self.score = score_format(findings)
-        known = findings.scores[np.isfinite(findings.scores)]
-        self.low, self.high = (float(known.min()), float(known.max())) if len(known) else (0.0, 0.0)
+        scores = findings.scores[np.isfinite(findings.scores)]
+        self.low, self.high = (float(scores.min()), float(scores.max())) if len(scores) else (0.0, 0.0)
 
     def name(self, finding: Finding) -> str:
         return f"{self.findings.noun.capitalize()} {finding.row:,}"
@@ -113,19 +115,19 @@ class RankedRows:
         if not self.examples:
             return el("p", f"No {self.noun} is ranked.", class_="muted")
         similar, items = {group.ranks[0]: len(group.ranks) - 1 for group in self.groups}, []
-        for one in self.examples:
-            is_event = self.findings.track is not None and "start" in one.ids
-            title = one_line(event_name(one), 80) if is_event else self.name(one)
-            name = [el("a", title, href=f"#rank-{one.rank}", class_="row-link")]
-            ids = sorted(map(_id_text, list(one.ids.values())[:MAX_IDS]), key=lambda x: -sum(map(str.isalpha, x)))
+        for row in self.examples:
+            is_event = self.findings.track is not None and "start" in row.ids
+            title = one_line(event_name(row), 80) if is_event else self.name(row)
+            name = [el("a", title, href=f"#rank-{row.rank}", class_="row-link")]
+            ids = sorted(map(_id_text, list(row.ids.values())[:MAX_IDS]), key=lambda x: -sum(map(str.isalpha, x)))
             name += [el("span", one_line(value, 40), class_="id") for value in ids[:1] if not is_event]
-            reasons = joined([el("span", one_line(reason.words)) for reason in one.reasons[:2]], Html("<i>; </i>"))
-            about = [el("b", *name), el("span", reasons or "no reason listed", class_="why")]
-            if one.rank in similar:
-                more = counted(similar[one.rank], f"similar {self.noun}")
-                about.append(el("small", f"and {more}", class_="muted"))
-            rank, score = el("span", one.rank, class_="rank"), el("span", self._score(one), class_="score")
-            items.append(el("li", rank, el("span", *about), score, class_=None if one.is_anomaly else "below"))
+            reasons = joined([el("span", one_line(reason.words)) for reason in row.reasons[:2]], Html("<i>; </i>"))
+            content = [el("b", *name), el("span", reasons or "no reason listed", class_="why")]
+            if row.rank in similar:
+                more = counted(similar[row.rank], f"similar {self.noun}")
+                content.append(el("small", f"and {more}", class_="muted"))
+            rank, score = el("span", row.rank, class_="rank"), el("span", self._score(row), class_="score")
+            items.append(el("li", rank, el("span", *content), score, class_=None if row.is_anomaly else "below"))
         title = f"Top {self.noun}s" if self.examples[0].is_anomaly else "Highest scores"
         title += ", one of each group" if self.groups else ""
         return joined([el("h2", title), el("ol", *items, class_="top")])
@@ -147,33 +149,35 @@ class RankedRows:
 
     def filters(self) -> Html:
         """The groups of similar rows; on the page each is a button that filters the list."""
-        cards, rows = [], {one.rank: one.row for one in self.listed}
+        cards, rows = [], {row.rank: row.row for row in self.listed}
         for group in self.groups[:MAX_GROUPS]:
             ranks = [rank for rank in group.ranks if rank in rows]
-            some = ", ".join(f"{rows[rank]:,}" for rank in ranks[:6]) + (" …" if len(group.ranks) > 6 else "")
+            first = ", ".join(f"{rows[rank]:,}" for rank in ranks[:6]) + (" …" if len(group.ranks) > 6 else "")
             words = one_line(group.words or ", ".join(group.columns))
             content = [el("b", counted(len(group.ranks), self.noun)), el("span", words, class_="words")]
-            content += [el("small", f"{self.findings.noun}s {some}")] if ranks else []
-            shown = {"data_ranks": " ".join(map(str, ranks)), "aria_pressed": "false"}
-            cards.append(el("li", el("button", *content, type="button", **shown)))
+            content += [el("small", f"{self.findings.noun}s {first}")] if ranks else []
+            state = {"data_ranks": " ".join(map(str, ranks)), "aria_pressed": "false"}
+            cards.append(el("li", el("button", *content, type="button", **state)))
+        if not cards:
+            return Html("")
         hidden = len(self.groups) - len(cards)
-        more = el("p", f"{counted(hidden, 'more group is', 'more groups are')} not shown.", class_="muted")
+        more = f"{counted(hidden, 'more group is', 'more groups are')} not shown." if hidden else ""
         title = el("h3", f"Groups of similar {self.noun}s")
-        return joined([title, el("ul", *cards, class_="groups"), more if hidden else ""]) if cards else Html("")
+        return joined([title, el("ul", *cards, class_="groups"), paragraph(more, style="muted")])
 
     def table(self) -> Html:
         """All listed rows. Roles are explicit because the styles for narrow screens turn rows into blocks."""
         opener = button("all-details", "Open all details", aria_pressed="false")
         tools = el("div", opener, button("all-rows", "Show all", hidden=True), class_="tools")
         body: list[Html] = []
-        for place, one in enumerate(self.listed):
-            if place and self.listed[place - 1].is_anomaly and not one.is_anomaly:
+        for i, row in enumerate(self.listed):
+            if i and self.listed[i - 1].is_anomaly and not row.is_anomaly:
                 words = f"Not flagged: the next {self.noun}s below the threshold of {number(self.findings.threshold)}"
                 body.append(el("tr", el("td", words, colspan=5, role="cell"), class_="divider", role="row"))
-            has_details = place < MAX_DETAILS and bool(one.values)
-            body.append(self._row(one, has_details))
+            has_details = i < MAX_DETAILS and bool(row.values)
+            body.append(self._row(row, has_details))
             if has_details:
-                body.append(self._details(one))
+                body.append(self._details(row))
         titles = ("Rank", self.findings.noun.capitalize(), "Score", "Reasons")
         head = [el("th", title, scope="col", role="columnheader") for title in titles]
         details = el("span", "Details", class_="unseen")
@@ -190,8 +194,8 @@ class RankedRows:
             for key, value in list(finding.ids.items())[: MAX_IDS if self.findings.track is None else None]
         ]
         reasons = [
-            el("li", el("span", one_line(one.words)), " ", el("small", percent(one.share)))
-            for one in finding.reasons[:MAX_REASONS]
+            el("li", el("span", one_line(reason.words)), " ", el("small", percent(reason.share)))
+            for reason in finding.reasons[:MAX_REASONS]
         ]
         label = el("span", f"Details of {name}", class_="unseen")
         opener = el("button", label, type="button", aria_expanded="false", aria_controls=f"detail-{rank}")
@@ -206,17 +210,18 @@ class RankedRows:
         return el("tr", *cells, id=f"rank-{rank}", class_=style, data_rank=rank, tabindex="-1", role="row")
 
     def _details(self, finding: Finding) -> Html:
-        found, has_usual = comparisons(finding, self.usual), bool(self.usual)
+        compared, has_usual = comparisons(finding, self.usual), bool(self.usual)
         title = self.name(finding) if self.findings.track is None else f"{self.name(finding)}, the peak"
         title += " compared with usual values" if has_usual else ""
-        content = [el("h4", title, aria_hidden="true"), _compared(title, found[:SHOWN_COLUMNS], has_usual)]
-        if rest := found[SHOWN_COLUMNS:]:
+        content = [el("h4", title, aria_hidden="true"), _compared(title, compared[:SHOWN_COLUMNS], has_usual)]
+        rest, hidden = compared[SHOWN_COLUMNS:], len(finding.values) - len(compared)
+        if rest:
             more = counted(len(rest), "more column") + (", less unusual" if has_usual else "")
             content.append(folded(more, _compared(f"{title}, {more}", rest, has_usual)))
-        if hidden := len(finding.values) - len(found):
+        if hidden:
             words = counted(hidden, "more column is", "more columns are")
             content.append(el("p", f"{words} not shown.", class_="muted"))
-        is_printed = any(one.rank == finding.rank for one in self.examples)
+        is_printed = any(row.rank == finding.rank for row in self.examples)
         cell = el("td", *content, colspan=5, role="cell")
         style = "detail printed" if is_printed else "detail"
         return el("tr", cell, id=f"detail-{finding.rank}", class_=style, data_rank=finding.rank, role="row")
@@ -224,8 +229,8 @@ class RankedRows:
     def unlisted(self) -> str:
         """How many flagged rows or events are not listed; empty if all are."""
         ranked = self.findings.ranked
-        flagged = self.findings.anomalies if self.findings.track is None else sum(one.is_anomaly for one in ranked)
-        more = flagged - sum(one.is_anomaly for one in self.listed)
+        flagged = self.findings.anomalies if self.findings.track is None else sum(row.is_anomaly for row in ranked)
+        more = flagged - sum(row.is_anomaly for row in self.listed)
         words = counted(more, f"more {self.noun} is", f"more {self.noun}s are")
         return f"{words} flagged; the scored table has all of them." if more > 0 else ""
 
@@ -265,28 +270,29 @@ def comparisons(finding: Finding, usual: dict[str, Usual]) -> list[Comparison]:
     """The columns of the row's reasons, then the most unusual ones."""
     shares, joint = dict[str, float](), set[str]()
     for reason in finding.reasons:
-        named = _columns_named(reason, finding.values)
-        shares |= {column: shares.get(column, 0.0) + reason.share for column in named}
-        joint |= set(named) if len(named) > 1 else set()
+        columns = _columns_named(reason, finding.values)
+        shares |= {column: shares.get(column, 0.0) + reason.share for column in columns}
+        if len(columns) > 1:
+            joint.update(columns)
     positions = {column: position(value, usual.get(column)) for column, value in finding.values.items()}
 
     def importance(column: str) -> tuple[bool, float, float]:
         offset, frequency, _ = positions[column]
-        unusual = abs(offset) if offset is not None else 1 - frequency if frequency is not None else 0.0
-        return column in shares, shares.get(column, 0.0), unusual
+        unusualness = abs(offset) if offset is not None else 1 - frequency if frequency is not None else 0.0
+        return column in shares, shares.get(column, 0.0), unusualness
 
-    found = []
+    rows = []
     for column in heapq.nlargest(MAX_COLUMNS, positions, key=importance):
         words = one_line(usual[column].words) if column in usual else ""
         share = percent(shares[column]) if column in shares else ""
         share += " together" if column in joint else ""
         value = cell_text(finding.values[column])
-        found.append(Comparison(one_line(column), value, words, share, positions[column]))
-    return found
+        rows.append(Comparison(one_line(column), value, words, share, positions[column]))
+    return rows
 
 
 def _columns_named(reason: Reason, columns: Collection[str]) -> list[str]:
-    """The columns that a reason names: one, or several that are joined by commas, which a name may contain too."""
+    """The columns that a reason names: one, or several joined by commas, although a name may contain commas too."""
     if reason.column in columns:
         return [reason.column]
     return [column for column in columns if f", {column}, " in f", {reason.column}, "]
@@ -313,24 +319,24 @@ def position(value: Any, usual: Usual | None) -> Position:
     return Position(offset=offset, words=words)
 
 
-def _compared(title: str, some: Sequence[Comparison], has_usual: bool) -> Html:
+def _compared(title: str, rows: Sequence[Comparison], has_usual: bool) -> Html:
     """A table of values, with the usual values if known; a redacted value is replaced by its position."""
-    if not any(one.usual or one.position.words for one in some):
-        rows = [(one.column, one.value, one.contribution) for one in some]
-        return table(title, ("Column", "Position" if has_usual else "Value", "Contribution"), rows, "compare short")
+    if not any(row.usual or row.position.words for row in rows):
+        head = ("Column", "Position" if has_usual else "Value", "Contribution")
+        return table(title, head, [(row.column, row.value, row.contribution) for row in rows], "compare short")
     cells: list[list[str]] = []
-    for one in some:
-        value = el("span", one.value, class_="gap" if one.value == MISSING else "value")
-        frequency = one.position.frequency
-        words = f"in {percent(frequency)} of rows" if frequency else one.position.words
-        place = joined([_position_bar(one.position, words), el("small", words)])
-        cells.append([one.column, value, el("span", one.usual, class_="muted"), place, one.contribution])
+    for row in rows:
+        value = el("span", row.value, class_="gap" if row.value == MISSING else "value")
+        frequency = row.position.frequency
+        words = f"in {percent(frequency)} of rows" if frequency else row.position.words
+        position = joined([_position_bar(row.position, words), el("small", words)])
+        cells.append([row.column, value, el("span", row.usual, class_="muted"), position, row.contribution])
     return table(title, ("Column", "Value", "Usual values", "Position", "Contribution"), cells, "compare")
 
 
 def _position_bar(position: Position, label: str) -> Html:
     """A number as a mark beside the band of the usual range; a category as a bar of its frequency."""
-    offset, share, _ = position
+    offset, frequency, _ = position
     full = BAR_WIDTH - 2 * BAR_EDGE
     if offset is not None:
         shapes = [
@@ -339,11 +345,11 @@ def _position_bar(position: Position, label: str) -> Html:
             el("line", x1=BAR_WIDTH / 2, x2=BAR_WIDTH / 2, y1=4, y2=12, class_="middle"),
             el("circle", cx=f"{mark_position(offset):.1f}", cy=8, r=4.5, class_="out" if abs(offset) > 1 else "in"),
         ]
-    elif share is not None:
+    elif frequency is not None:
         size = {"x": BAR_EDGE, "y": 5, "height": 6, "rx": 3}
-        fill = el("rect", **size, width=f"{min(1.0, share) * full:.1f}", class_="fill")
+        fill = el("rect", **size, width=f"{min(1.0, frequency) * full:.1f}", class_="fill")
         none = el("circle", cx=BAR_EDGE + 4, cy=8, r=4.5, class_="out")
-        shapes = [el("rect", **size, width=full, class_="track"), fill if share else none]
+        shapes = [el("rect", **size, width=full, class_="track"), fill if frequency else none]
     else:
         return Html("")
     return el("svg", *shapes, viewBox=f"0 0 {BAR_WIDTH} 16", class_="bar", role="img", aria_label=label)

@@ -53,9 +53,9 @@ function plot(place, values, options, tipText) {
 // Scores ----------------------------------------------------------------------------------------------------
 
 function drawScores() {
-  const place = find("#scores"), found = data.scores;
-  if (!place || !found) return;
-  const { edges, counts, first_anomalous: first } = found;
+  const place = find("#scores"), histogram = data.scores;
+  if (!place || !histogram) return;
+  const { edges, counts, first_anomalous: first } = histogram;
   const centers = counts.map((_, i) => (edges[i] + edges[i + 1]) / 2);
   const pick = (keep) => counts.map((count, i) => (count && keep(i) ? count : null));
   const values = () => [centers, pick((i) => i < first), pick((i) => i >= first)];
@@ -66,16 +66,15 @@ function drawScores() {
   const most = Math.max(1, ...counts);
   const log = { distr: 100, fwd: Math.log1p, bwd: Math.expm1, range: [0, most * 1.35] };
   const powers = [0, ...Array.from({ length: 12 }, (_, i) => 10 ** i)];
-  const units = [[1e6, " M"], [1e4, " k"]];
   const short = (value) => {
-    const unit = units.find(([size]) => value >= size);
-    return unit ? number(value / (unit[1] === " M" ? 1e6 : 1e3)) + unit[1] : number(value);
+    if (value >= 1e6) return number(value / 1e6) + " M";
+    return value >= 1e4 ? number(value / 1e3) + " k" : number(value);
   };
 
   function threshold(u) {
-    const at = data.threshold;
-    if (at === null || at < edges[0] || at > edges[edges.length - 1]) return;
-    const x = Math.round(u.valToPos(at, "x", true)), ratio = devicePixelRatio, { ctx, bbox } = u;
+    const value = data.threshold;
+    if (value === null || value < edges[0] || value > edges[edges.length - 1]) return;
+    const x = Math.round(u.valToPos(value, "x", true)), ratio = devicePixelRatio, { ctx, bbox } = u;
     ctx.save();
     ctx.strokeStyle = color("ink");
     ctx.setLineDash([4 * ratio, 3 * ratio]);
@@ -86,23 +85,23 @@ function drawScores() {
     ctx.stroke();
     ctx.font = font(12 * ratio, 600);
     ctx.fillStyle = color("ink");
-    const text = "threshold " + number(at, 3), wide = ctx.measureText(text).width + 8 * ratio;
-    const right = x + wide < bbox.left + bbox.width;
-    ctx.textAlign = right ? "left" : "right";
-    ctx.fillText(text, x + (right ? 6 : -6) * ratio, bbox.top + 10 * ratio);
+    const text = "threshold " + number(value, 3), width = ctx.measureText(text).width + 8 * ratio;
+    const isRight = x + width < bbox.left + bbox.width;
+    ctx.textAlign = isRight ? "left" : "right";
+    ctx.fillText(text, x + (isRight ? 6 : -6) * ratio, bbox.top + 10 * ratio);
     ctx.restore();
   }
 
   const options = () => ({
     scales: {
       x: { time: false, range: [edges[0], edges[edges.length - 1]] },
-      y: found.log ? log : { range: [0, most * 1.12] },
+      y: histogram.log ? log : { range: [0, most * 1.12] },
     },
     axes: [
       axis({ values: (_, splits) => splits.map((value) => number(value)), grid: { show: false } }),
       axis({
         size: 48, values: (_, splits) => splits.map((value) => (Number.isInteger(value) ? short(value) : "")),
-        ...(found.log ? { splits: () => powers.filter((value) => value <= most * 1.35) } : {}),
+        ...(histogram.log ? { splits: () => powers.filter((value) => value <= most * 1.35) } : {}),
       }),
     ],
     series: [{}, bars("normal"), bars("accent")],
@@ -111,18 +110,18 @@ function drawScores() {
 
   const tipText = (i) => {
     const last = counts.length - 1;
-    const where = i === last && found.above ? `above ${number(edges[i], 3)}`
-      : i === 0 && found.below ? `up to ${number(edges[1], 3)}`
+    const where = i === last && histogram.above ? `above ${number(edges[i], 3)}`
+      : i === 0 && histogram.below ? `up to ${number(edges[1], 3)}`
         : `${number(edges[i], 3)} to ${number(edges[i + 1], 3)}`;
     return [rows(counts[i]), `score ${where}`, i >= first ? "flagged" : "normal"];
   };
 
   const draw = plot(place, values, options, tipText);
   const button = find("#log");
-  button.setAttribute("aria-pressed", String(found.log));
+  button.setAttribute("aria-pressed", String(histogram.log));
   button.addEventListener("click", () => {
-    found.log = !found.log;
-    button.setAttribute("aria-pressed", String(found.log));
+    histogram.log = !histogram.log;
+    button.setAttribute("aria-pressed", String(histogram.log));
     draw();
   });
 }
@@ -134,8 +133,7 @@ function drawTraining() {
   const { epochs, panels } = data.training;
   for (const panel of panels) {
     const place = find("#training-" + panel.name);
-    const known = [panel.mean, ...panel.members].flat().filter((value) => value !== null);
-    const most = Math.max(0, ...known);
+    const most = Math.max(0, ...[panel.mean, ...panel.members].flat().filter((value) => value !== null));
     const thin = panel.members.map(() => ({
       stroke: () => color("normal"), width: 1, alpha: 0.55, points: { show: false }, spanGaps: false,
     }));

@@ -1,24 +1,25 @@
 // Ranked rows: open details, go to a row, show one group.
 
-function open(row, yes) {
+function toggleDetails(row, isOpen) {
   const button = find(".opener button", row);
   if (!button) return;
-  button.setAttribute("aria-expanded", String(yes));
-  find("#" + button.getAttribute("aria-controls")).classList.toggle("open", yes);
+  button.setAttribute("aria-expanded", String(isOpen));
+  find("#" + button.getAttribute("aria-controls")).classList.toggle("open", isOpen);
 }
 
 function goToRow(rank) {
   const row = find("#rank-" + rank);
   if (!row) return;
-  if (row.hidden) onlyRanks(null);
-  open(row, true);
+  if (row.hidden) showRanks(null);
+  toggleDetails(row, true);
   row.scrollIntoView({ block: "center" });
   row.focus({ preventScroll: true });
   row.classList.add("found");
   setTimeout(() => row.classList.remove("found"), 1600);
 }
 
-function onlyRanks(ranks) {
+// Shows the rows with these ranks, or all rows for null.
+function showRanks(ranks) {
   for (const row of all(".ranked > tbody > tr")) row.hidden = ranks !== null && !ranks.has(row.dataset.rank);
   const chosen = ranks && [...ranks].join(" ");
   for (const button of all(".groups button")) {
@@ -32,8 +33,9 @@ function setUpRows() {
   for (const row of findings) {
     row.addEventListener("click", (event) => {
       const button = find(".opener button", row);
-      const selecting = String(getSelection()).length > 0;
-      if (button && (!selecting || event.target === button)) open(row, button.getAttribute("aria-expanded") !== "true");
+      const isSelecting = String(getSelection()).length > 0;
+      if (!button || (isSelecting && event.target !== button)) return;
+      toggleDetails(row, button.getAttribute("aria-expanded") !== "true");
     });
   }
   for (const link of all(".row-link")) {
@@ -45,19 +47,19 @@ function setUpRows() {
   for (const button of all(".groups button")) {
     button.disabled = !button.dataset.ranks;
     button.addEventListener("click", () => {
-      onlyRanks(button.getAttribute("aria-pressed") === "true" ? null : new Set(button.dataset.ranks.split(" ")));
+      showRanks(button.getAttribute("aria-pressed") === "true" ? null : new Set(button.dataset.ranks.split(" ")));
     });
   }
-  const every = find("#all-details"), rest = find("#all-rows");
-  if (every) {
-    every.hidden = !find(".opener button");
-    every.addEventListener("click", () => {
-      const yes = every.getAttribute("aria-pressed") !== "true";
-      every.setAttribute("aria-pressed", String(yes));
-      every.textContent = yes ? "Close all details" : "Open all details";
-      for (const row of findings) open(row, yes);
+  const allDetails = find("#all-details");
+  if (allDetails) {
+    allDetails.hidden = !find(".opener button");
+    allDetails.addEventListener("click", () => {
+      const isOpen = allDetails.getAttribute("aria-pressed") !== "true";
+      allDetails.setAttribute("aria-pressed", String(isOpen));
+      allDetails.textContent = isOpen ? "Close all details" : "Open all details";
+      for (const row of findings) toggleDetails(row, isOpen);
     });
   }
-  if (rest) rest.addEventListener("click", () => onlyRanks(null));
-  if (findings.length) open(findings[0], true);
+  find("#all-rows")?.addEventListener("click", () => showRanks(null));
+  if (findings.length) toggleDetails(findings[0], true);
 }
