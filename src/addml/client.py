@@ -172,7 +172,6 @@ class Client:
 
 
 def _error(answer: HTTPResponse, url: str) -> ServerError:
-    """An error with the server's own message if there is one."""
     if answer.status < 400:
         where = answer.headers.get("location", "another address")
         return ServerError(f"{url} redirects to {where}; the token is not sent there", answer.status)
@@ -224,7 +223,6 @@ def _address(url: str) -> SplitResult:
 
 
 def _query(options: Mapping[str, Any]) -> str:
-    """The options that are not None; lists are joined by commas."""
     query = {name: value for name, value in options.items() if value is not None}
     lists = {name: ",".join(map(str, value)) for name, value in query.items() if isinstance(value, list | tuple)}
     return urlencode(query | lists)

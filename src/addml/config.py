@@ -300,7 +300,6 @@ def usual_part(name: str, value: Any) -> Any:
 
 
 def _json_or_class_name(value: Any) -> Any:
-    """The value as JSON; an object becomes the name of its class."""
     if isinstance(value, Part):
         return type(value).__name__
     try:

@@ -193,7 +193,6 @@ def refined(features: Features, parts: Iterable[np.ndarray], group: Group = ALON
 
 
 def _logged(source: Source) -> Iterator[pa.RecordBatch]:
-    """The batches of a source, logged for progress bars."""
     for batch in source.batches():
         yield batch
         logger.debug("%(rows)d rows", {"rows": batch.num_rows})

@@ -121,7 +121,6 @@ def fit_many(fits: Sequence[Fit], storage: Storage | None = None, group: Group =
 
 
 def _shared_config(fits: Sequence[Fit]) -> Config:
-    """The settings of the first fit; the others must agree."""
     shared = fits[0].config
     for request in fits[1:]:
         for name, value in vars(request.config).items():
@@ -132,7 +131,6 @@ def _shared_config(fits: Sequence[Fit]) -> Config:
 
 
 def _prepare(request: Fit, device: str, storage: Storage, checkpoint: Checkpoint, group: Group) -> Job:
-    """Turn X into features, and check that a checkpoint belongs to them."""
     config, X = request.config, request.X
     if _is_table_on_disk(request):
         source = open_source(X)
@@ -230,7 +228,6 @@ def _with_margin(learner: MetricLearner, rows: Rows, members: list[Member]) -> C
 
 
 def _finish(job: Job, learner: MetricLearner, state: TrainingState, best: Array, device: str) -> Model:
-    """The model of one fit, from the best networks of its members."""
     config, threads, members = job.config, max_threads(job.config.n_jobs), job.members
     with blas_threads(1):
         space = metric_space(job, learner, best)

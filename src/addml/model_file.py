@@ -217,7 +217,6 @@ def write(path: str | os.PathLike[str], meta: dict[str, Any], arrays: dict[str, 
 
 
 def _named_weights(folder: Path) -> str | None:
-    """The weights' hash in model.json, or None if it cannot be read."""
     try:
         weights = json.loads((folder / "model.json").read_bytes())["weights"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):

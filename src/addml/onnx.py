@@ -159,7 +159,6 @@ def _features(g: Graph, X: str, features: Features) -> str:
 
 
 def _combined(g: Graph, scores: str, scale: EnsembleScale | ViewScale) -> str:
-    """Combine member or view scores (E, n) to scores (n,), float64."""
     scores = g.Cast(scores, to=DOUBLE)
     if isinstance(scale, ViewScale):
         highest = g.ReduceMax(g.Div(g.Sub(scores, scale.median), scale.unit), FIRST, keepdims=0)
@@ -190,7 +189,6 @@ def _p_value(g: Graph, score: str, calibration: np.ndarray) -> str:
 
 
 def _center(g: Graph, x: str, z: str, model: Model) -> str:
-    """Distances to the centre."""
     center = model.scorer_arrays["center"][:, None]
     if model.distance == "cosine":
         return g.Sub(ONE, g.ReduceSum(g.Mul(_unit(g, z), normalised(center)), LAST, keepdims=0))
@@ -199,7 +197,6 @@ def _center(g: Graph, x: str, z: str, model: Model) -> str:
 
 
 def _unit(g: Graph, z: str) -> str:
-    """Embeddings (E, n, w) scaled to length 1."""
     return g.Div(z, g.Max(g.ReduceL2(z, LAST), np.float32(1e-15)))
 
 
@@ -290,7 +287,6 @@ def _over_columns(g: Graph, add: Callable[..., str], start: str, x: str, *column
 
 
 def _nearest(g: Graph, distances: str, size: int, view: str) -> str:
-    """The smallest distances (n, k) of (n, size)."""
     k = min(NEIGHBOURS[view], max(1, size - 1))  # size - 1: a reference is not its own neighbour
     return g.TopK(distances, np.array([k]), largest=0, unused=1)
 

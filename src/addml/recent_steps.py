@@ -94,7 +94,6 @@ class RecentSteps:
         self.state["flagged"][order[whole]] = self._flagged(self.model, scores[:, whole])
 
     def _rows(self, shift: np.ndarray) -> WindowRows:
-        """The windows of all recent steps."""
         features = self.features.transform(self.state["values"][self._order] + shift)
         return WindowRows(Windows.of([features], self.window))
 

@@ -77,7 +77,6 @@ class Stream:
         return score
 
     def _use(self, model: Model) -> None:
-        """Score with a renewed model from now on."""
         self.model, self._ready = model, model.scorer_ready("cpu")
 
     def is_anomaly(self, step: Any) -> bool:
@@ -240,7 +239,6 @@ def _origin(model: Model, entity: Any, recent: RecentSteps | None = None) -> dic
 
 
 def _restore(path: str | os.PathLike[str], origin: dict[str, Any], state: dict[str, np.ndarray]) -> None:
-    """Fill the arrays of a state with those of a saved one."""
     document, arrays = model_file.read(path)
     if document.get("stream") != origin or arrays.keys() != state.keys():
         raise ValueError(f"{path}: is not a stream of this model and entity; give the one saved with them")

@@ -231,7 +231,6 @@ def _lines(values: Mapping[str, Any]) -> list[str]:
 
 
 def _toml(value: Any) -> str:
-    """A TOML value; strings, numbers and booleans are written as in JSON."""
     if isinstance(value, (list, tuple)):
         return f"[{', '.join(map(_toml, value))}]"
     if isinstance(value, float) and not math.isfinite(value):

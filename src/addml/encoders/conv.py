@@ -178,7 +178,6 @@ def pixel_gradient(grad: Array, rows: int, size: Size) -> Array:
 
 
 def _padded_shape(size: Size) -> tuple[int, int, int]:
-    """The shape of a padded image, channels last."""
     return size.height + 2 * PAD, size.width + 2 * PAD, size.channels
 
 

@@ -111,7 +111,6 @@ class ModuleNetwork:
 
 
 def _tensor(x: Any) -> Tensor:
-    """An array as a tensor that shares its memory."""
     import torch
 
     return torch.from_numpy(np.ascontiguousarray(x)) if isinstance(x, np.ndarray) else x

@@ -170,7 +170,6 @@ def _block(
 def _view_parts(
     view: str, model: Model, x: np.ndarray, z: np.ndarray, ready: Ready, located: ColumnDistances, rows: np.ndarray
 ) -> np.ndarray:
-    """What each feature adds to one view of some rows (k,) of x, (k, d')."""
     if view == "tails":
         references = np.flatnonzero(np.isin(rows, located.self_matches[0]))
         parts = np.zeros((len(rows), x.shape[1]))

@@ -272,7 +272,6 @@ def unusual_together(profile: ColumnProfile, value: Any, summary: str = "unusual
 
 
 def _none_if_nan(value: Any) -> Any:
-    """The Python value; None for NaN and NaT, which differ from themselves."""
     value = python_value(value)
     return None if value != value else value
 

@@ -223,7 +223,6 @@ class PhotoVectorizer(ImageVectorizer):
 
 
 def _folder(X: Any, **shape: Any) -> np.ndarray:
-    """The images of a folder; warns of changes to them."""
     pictures = read_images(X, **shape)
     for note in pictures.notes:
         warn(f"{X}: {note}")
@@ -276,7 +275,6 @@ def attribution_maps(contributions: np.ndarray, row_shape: RowShape) -> np.ndarr
 
 
 def _patches(row_shape: RowShape) -> np.ndarray:
-    """The patch of each pixel, (height, width), numbered row by row."""
     _, height, width = row_shape.shape
     rows, columns = (np.arange(side) // -(-side // ACROSS) for side in (height, width))
     return np.asarray(rows[:, None] * (columns[-1] + 1) + columns)

@@ -55,7 +55,6 @@ def has_other_than_numbers(X: Any) -> bool:
 
 
 def _frame(X: Any) -> Any:
-    """X as a narwhals frame, or None."""
     if _library(X) in NO_FRAMES:
         return None
     import narwhals as nw

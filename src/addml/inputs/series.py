@@ -243,7 +243,6 @@ def _read_rows(X: Any, label: str, by: Sequence[str]) -> Series:
 
 
 def _checked(values: np.ndarray, label: str) -> np.ndarray:
-    """The values as steps (n, channels) without infinity."""
     if values.ndim == 1:
         values = values[:, None]
     if values.ndim != 2 or 0 in values.shape:

@@ -138,7 +138,6 @@ def _on_common_scale(series: Series, entities: Groups | None) -> Series:
 
 
 def _in_order(series: Series, names: list[str], *, has_names: bool) -> Series:
-    """The channels in the order of training, if both have names."""
     if series.names is None or not has_names or series.names == names:
         return series
     if set(series.names) != set(names):

@@ -196,7 +196,6 @@ def _columns(values: Any, name: str, source: str) -> tuple[dict[str, np.ndarray[
 
 
 def _native(array: np.ndarray[Any, Any], name: str, source: str) -> np.ndarray[Any, Any]:
-    """The array in native byte order and in a type that Arrow supports."""
     if array.dtype.kind not in "biufUSmM":
         raise ReadError(f"{source}: array {name} holds {array.dtype} values; a table needs numbers or text.")
     if array.dtype.kind == "f" and array.dtype.itemsize not in (4, 8):

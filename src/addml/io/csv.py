@@ -130,7 +130,6 @@ def _column_types(dialect: Dialect) -> dict[str, pa.DataType]:
 
 
 def _retry_dialect(origin: Origin, dialect: Dialect, error: Exception, notes: list[str]) -> Dialect:
-    """The dialect for another attempt; raises if there is none."""
     message = str(error)
     if "straddling" in message and dialect.block_bytes < LARGEST_BLOCK and not unclosed_quote(origin, dialect):
         return replace(dialect, block_bytes=dialect.block_bytes * 8)

@@ -144,7 +144,6 @@ def _find_table(rows: list[list[str]], hints: FileOptions) -> tuple[int, bool]:
 
 
 def _column_names(rows: list[list[str]]) -> tuple[list[str], list[str]]:
-    """The names in the first row, made unique, and notes on the changes."""
     first, body = rows[0], rows[1:]
     width, agreeing = usual_width(body)
     if agreeing == len(body) > 0 and len(first) + 1 == width > 2 and len({row[0] for row in body}) == len(body):

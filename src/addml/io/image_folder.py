@@ -213,7 +213,6 @@ def _is_zip(path: str | os.PathLike[str]) -> bool:
 
 
 def _legible(name: str) -> str:
-    """The file name as valid text, even if its bytes are not."""
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
@@ -229,7 +228,6 @@ def _ignored(folder: Path) -> list[str]:
 
 
 def _path_or_bytes(folder: Path, name: str) -> Path | IO[bytes]:
-    """The file's path, or its bytes if the folder is an archive."""
     if _is_zip(folder):
         return io.BytesIO(_archive(folder).read(name))
     path = folder / name if folder.is_dir() else folder

@@ -181,7 +181,6 @@ def _parquet(stream: pa.NativeFile, schema: pa.Schema, target: Path, changes: Co
 
 
 def _json(stream: pa.NativeFile, schema: pa.Schema, target: Path, changes: Counter[str]) -> Writer:
-    """One JSON object per line."""
 
     def add(table: pa.Table) -> None:
         for index, (field, column) in enumerate(zip(table.schema, table.columns, strict=True)):
@@ -198,7 +197,6 @@ def _json(stream: pa.NativeFile, schema: pa.Schema, target: Path, changes: Count
 
 
 def _excel(stream: pa.NativeFile, schema: pa.Schema, target: Path, changes: Counter[str]) -> Writer:
-    """A workbook with one sheet."""
     book = library("openpyxl", "excel", f"{target}: Excel").Workbook(write_only=True)
     sheet, n_rows = book.create_sheet("scored"), 1
     sheet.append(_for_spreadsheet(schema.empty_table(), changes).column_names)

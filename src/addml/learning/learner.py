@@ -156,7 +156,6 @@ class MetricLearner:
         return lambda: cached
 
     def _mean(self, blocks: Iterable[Array], real: Array | None, sizes: Sequence[int]) -> Array:
-        """The mean (E, w) of embeddings over the whole group, without padding."""
         total, start = 0.0, 0
         for z in blocks:
             stop = start + z.shape[1]

@@ -156,7 +156,6 @@ def compare_models(before: str, after: str, options: Options, progress: Progress
 
 
 def _score_table(model: Model, options: Options, progress: Progress) -> tuple[np.ndarray, pa.Table, list[str]]:
-    """All scores and ids, and the warnings on text in numeric columns."""
     drift = batches.drift_of(model)
     parts = _scored_batches(model, options, f"Scoring by {options.model}", progress, drift)
     scores, ids = zip(*((scores, batch.select(ids)) for _, batch, ids, _, scores in parts), strict=True)

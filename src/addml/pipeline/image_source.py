@@ -146,7 +146,6 @@ class ImageSource:
         return pictures
 
     def _maps_of_listed(self, model: Model, listed: np.ndarray, progress: Progress) -> np.ndarray:
-        """The maps of the listed images, (k, height, width)."""
         images = self.pictures.images[listed]
 
         def work(rows: LazyRows, device: str, threads: int) -> np.ndarray:
@@ -188,7 +187,6 @@ class ImageSource:
 
 
 def _size(text: str | None) -> int | tuple[int, int] | None:
-    """Parse 32 as 32 and 48x64 as (48, 64)."""
     if text is None:
         return None
     sides = text.lower().split("x")
@@ -250,7 +248,6 @@ def _thumbnail(pixels: np.ndarray, size: tuple[int, ...]) -> bytes:
 
 
 def _encoded(pixels: np.ndarray, size: tuple[int, int] | None = None) -> bytes:
-    """A PNG, or a JPEG resized to (height, width)."""
     from PIL import Image
 
     file, image = io.BytesIO(), Image.fromarray(pixels.round().clip(0, 255).astype(np.uint8))

@@ -163,7 +163,6 @@ def _entity_name(key: str | None, default: str = "the series") -> str:
 
 
 def _ranked(scored: _Scored, events: list[Event]) -> tuple[Finding, ...]:
-    """One finding per event."""
     data, scores = scored.data, scored.scores
     p_values, probabilities = scored.model.training.rarity(scores[[event.peak for event in events]])
     reasons = _reasons(scored, events[: max(LISTED, scored.options.top)])

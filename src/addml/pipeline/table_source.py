@@ -213,7 +213,6 @@ def _date_column(model: Model) -> str:
 
 
 def _days(model: Model, scored: ranking.Scored) -> int:
-    """The number of distinct days among the scored rows."""
     name = _date_column(model)
     assert model.columns is not None
     column = next(column for column in model.columns.fitted if column.name == name)

@@ -92,7 +92,6 @@ class CategoryColumn(Column):
 
     @cached_property
     def _rarities(self) -> np.ndarray:
-        """How far each code stands out for its rarity."""
         counts, forgotten = self._code_counts[: self.unseen], self._code_counts[self.unseen]
         ascending = np.sort(counts)
         at_least_as_rare = np.cumsum(ascending)[np.searchsorted(ascending, counts, side="right") - 1]
@@ -168,7 +167,6 @@ class BooleanColumn(Column):
 
     @cached_property
     def _rarities(self) -> np.ndarray:
-        """The rarities of false and of true."""
         counts = np.array(self.counts)
         tails = np.where(counts <= counts[::-1], counts, counts.sum())
         return rarity(np.maximum(tails, 1) / (counts.sum() + (counts.min() == 0)))

@@ -287,7 +287,6 @@ def find_copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
 
 
 def _letters(column: CategoryColumn) -> float:
-    """The average number of letters in a level."""
     return sum(sum(map(str.isalpha, level)) for level in column.levels) / max(1, len(column.levels))
 
 
@@ -306,5 +305,4 @@ def is_affine(x: np.ndarray, y: np.ndarray) -> bool:
 
 
 def _within_one(values: np.ndarray) -> np.ndarray:
-    """The values scaled to -1 to 1, where differences cannot overflow."""
     return np.asarray(values / (np.abs(values).max(initial=0.0) or 1.0))

@@ -67,7 +67,6 @@ class QuantileBins:
 
 
 def _finite(values: np.ndarray) -> np.ndarray:
-    """The values that are neither gaps nor texts."""
     is_finite = np.isfinite(values)
     return values if is_finite.all() else values[is_finite]
 

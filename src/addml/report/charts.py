@@ -209,7 +209,6 @@ def _panel(panel: Panel, top: int, threshold: float) -> tuple[list[Html], str]:
 
 
 def _ends(values: np.ndarray) -> tuple[float, float]:
-    """The least and the greatest finite value."""
     values = values[np.isfinite(values)]
     return (float(values.min()), float(values.max())) if len(values) else (0.0, 1.0)
 

@@ -59,7 +59,6 @@ def sentences(model: Model, rows: Rows) -> list[str]:
 
 
 def _reasons(model: Model, rows: Rows, indices: np.ndarray) -> tuple[Reasons, pa.RecordBatch]:
-    """The reasons of the rows with these indices, and their values."""
     if model.kind != TABLE:
         raise ValueError("reasons, report and plot_row need the columns of a table; use explain(X) for other rows")
     features, values = rows.take(indices), rows.values
@@ -216,7 +215,6 @@ def _figures(findings: Findings) -> Iterator[tuple[str, Figure]]:
 
 
 def _figure(width: float = WIDTH, height: float = HEIGHT, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure without pyplot, and its axes."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")

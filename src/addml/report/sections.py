@@ -174,7 +174,6 @@ def _series(findings: Findings) -> Html:
 
 
 def _events(findings: Findings) -> Html:
-    """A picture of each event, the first ones unfolded."""
     pictures = [] if findings.track is None else findings.track.pictures
     if not pictures:
         return Html("")

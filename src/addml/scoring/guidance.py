@@ -239,7 +239,6 @@ def best_weight(base: np.ndarray, similarities: np.ndarray, anomalous: np.ndarra
 
 
 def _nearest(scorer: Guided, rows: np.ndarray, ready: Ready) -> NearestDistances:
-    """The distances to the nearest rows, in float64."""
     batches = [rows[start : start + ROWS_AT_ONCE] for start in range(0, len(rows), ROWS_AT_ONCE)]
     nearest = [scorer.nearest(scorer.locate(batch, ready), ready) for batch in batches]
     return NearestDistances(*(np.concatenate(column).astype(np.float64) for column in zip(*nearest, strict=True)))

@@ -173,7 +173,6 @@ class ColumnReferences:
 
 
 def _whole(x: Array) -> Array:
-    """Rounded to int16."""
     return np.rint(x).astype(np.int16) if isinstance(x, np.ndarray) else x.round().to(namespace(x).int16)
 
 

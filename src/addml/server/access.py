@@ -119,7 +119,6 @@ class Guard:
         return is_safe and self._is_token(request.cookies.get(self.cookie, ""))
 
     def _is_token(self, token: str) -> bool:
-        """Compare with the token in constant time."""
         return hmac.compare_digest(token.encode(), self.token.encode())
 
 
@@ -195,7 +194,6 @@ class Connection(H11Protocol):
 
 
 def _final_response(status: int, message: str) -> bytes:
-    """A complete HTTP response for a connection that is then closed."""
     headers = "content-type: application/json\r\nconnection: close\r\nretry-after: 1"
     return f"HTTP/1.1 {status} -\r\n{headers}\r\n\r\n".encode() + error_json(status, message)
 

@@ -213,7 +213,6 @@ async def _chunks(request: Request, limit: int, remedy: str) -> AsyncIterator[by
 
 
 def _page_of(request: Request, key: str, items: Sequence[dict[str, Any]]) -> Response:
-    """One page of a list, with the total and the next offset."""
     query = {"offset": "0", "limit": "100"} | dict(request.query_params)
     for name, minimum, maximum in (("offset", 0, 10**9), ("limit", 1, 1000)):
         if not re.fullmatch("[0-9]{1,9}", query[name]) or not minimum <= int(query[name]) <= maximum:

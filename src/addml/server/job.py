@@ -156,7 +156,6 @@ def run_job(request: Mapping[str, Any], progress: JsonLines) -> dict[str, Any]:
 
 
 def _relabel(value: Any, labels: Mapping[str, str]) -> Any:
-    """The value with paths replaced by labels in all its strings."""
     if isinstance(value, str):
         for path, label in labels.items():
             value = value.replace(path, label)

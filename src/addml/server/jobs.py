@@ -276,7 +276,6 @@ def remove_abandoned() -> None:
 
 
 def _label(file: str) -> str:
-    """The name of a file without folders."""
     name = re.split(r"[/\\]", file)[-1].strip()
     if not name or name.startswith((".", "-")) or not name.isprintable() or len(name.encode()) > 200:
         raise RefusedError(f"name={file!r}: give a file name such as transactions.csv")
@@ -293,7 +292,6 @@ def _with_underscores(options: Iterable[tuple[str, str]]) -> list[tuple[str, str
 
 
 def _values(options: Iterable[tuple[str, str]], command: str) -> dict[str, Any]:
-    """The options by name; repeatable ones as lists."""
     allowed, values = remote_options(command), dict[str, Any]()
     for name, value in options:
         if name not in allowed:

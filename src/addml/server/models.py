@@ -36,7 +36,6 @@ from addml.text import TABLE, did_you_mean
 
 
 def _modification_times(folder: Path) -> tuple[int, ...]:
-    """The modification times of a model; empty if it no longer exists."""
     try:
         return folder.stat().st_mtime_ns, (folder / "model.json").stat().st_mtime_ns
     except OSError:
@@ -100,7 +99,6 @@ class Models(dict[str, ServedModel]):
             return self[free_name]
 
     def _load(self, name: str, folder: Path) -> ServedModel:
-        """Load a model; try again if it is saved meanwhile."""
         for _ in range(10):
             modified, metadata = _modification_times(folder), info(str(folder))
             options = Options(device=self.device, model=str(folder))
