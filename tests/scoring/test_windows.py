@@ -7,17 +7,7 @@ from scipy.spatial.distance import cdist
 from sklearn.decomposition import PCA
 
 from addml import ADDML, Autoencoder, Window
-from addml.scoring.windows import (
-    KERNELS,
-    MARGIN,
-    STRIDES,
-    WIDTH,
-    WINDOW_VIEWS,
-    ShapeMetric,
-    WindowViews,
-    compressed,
-    crops,
-)
+from addml.scoring.windows import LAYERS, WINDOW_VIEWS, ShapeMetric, WindowViews, crops
 
 STEPS, CHANNELS, WINDOW = 300, 2, 8
 
@@ -87,7 +77,7 @@ def test_the_scale_of_a_lone_value_is_that_of_rare_ones():
     one = ADDML(window=Window(WINDOW), epochs=1, members=1, random_state=0).fit(waves(channels=1)).model_
     scores = one.member_scores(one.vectorizer.read(waves(channels=1)), "cpu", 1, learned=True)
     median = np.median(scores, axis=1)
-    high = [np.quantile(own, share) for own, share in zip(scores, (0.9, 0.9, 0.9, 0.999), strict=True)]
+    high = [np.quantile(own, share) for own, share in zip(scores, (0.9, 0.9, 0.999), strict=True)]
     np.testing.assert_allclose(one.scale.unit[:, 0], high - median, rtol=1e-6)
 
 
@@ -115,32 +105,47 @@ def test_parameters_are_checked():
             WindowViews(**settings).check()
 
 
-def embedded_by_torch(weights, windows):
-    """The embeddings of a shape metric by torch's own convolutions."""
-    layers = ShapeMetric(weights).layers
-    x = torch.as_tensor(compressed(windows)[..., 0])[:, None]
-    for (matrix, bias), kernel, stride in zip(layers, KERNELS, STRIDES, strict=False):
-        matrix = torch.as_tensor(matrix).reshape(kernel, -1, WIDTH).permute(2, 1, 0)
-        x = torch.nn.functional.conv1d(x, matrix, torch.as_tensor(bias), stride=stride, padding=kernel // 2).relu()
-    matrix, bias = map(torch.as_tensor, layers[-1])
-    return torch.nn.functional.normalize(x.mean(-1) @ matrix + bias, dim=1)
+def mapped_by_torch(metric, windows):
+    """Windows in the space of a shape metric, by torch's own convolutions."""
+    x = torch.as_tensor(np.sign(windows) * 5 * np.log1p(abs(windows) / 5))[:, None]
+    for layer, (kernel, channels) in zip(metric[:2], LAYERS, strict=True):
+        weight = torch.as_tensor(layer[:-1]).reshape(kernel, -1, channels).permute(2, 1, 0)
+        bias = torch.as_tensor(layer[-1])
+        x = torch.nn.functional.conv1d(x, weight, bias, stride=2, padding=kernel // 2).relu()
+    return (x.mean(-1) @ torch.as_tensor(metric.shrink)).numpy()
 
 
-@pytest.mark.parametrize("steps", [4, 31, 100])
+def in_float64(metric):
+    return ShapeMetric(*(part.astype(float) for part in metric))
+
+
+@pytest.mark.parametrize("steps", [1, 4, 31, 100])
 def test_the_shape_metric_is_that_of_torch(steps):
     random = np.random.default_rng(0)
-    windows = 3 * random.normal(size=(20, steps))
-    metric = ShapeMetric(ShapeMetric.initial(windows, random).weights.astype(float))
-    np.testing.assert_allclose(metric.embed(windows), embedded_by_torch(metric.weights, windows), atol=1e-12)
-    anchors, shifted = crops(windows, random)
-    weights = torch.tensor(metric.weights, requires_grad=True)
-    anchor, near = embedded_by_torch(weights, anchors), embedded_by_torch(weights, shifted)
-    farthest = (torch.cdist(anchor, anchor) ** 2).max(dim=1).values
-    (((anchor - near) ** 2).sum(dim=1) - farthest + MARGIN).relu().mean().backward()
-    np.testing.assert_allclose(metric.gradient(anchors, shifted), weights.grad, atol=1e-12)
+    windows = 3 * random.normal(size=(200, steps))
+    metric = in_float64(ShapeMetric.fit(windows, random))
+    np.testing.assert_allclose(metric.mapped(windows)[0], mapped_by_torch(metric, windows), atol=1e-9)
+    on_torch = ShapeMetric(*map(torch.as_tensor, metric))
+    np.testing.assert_allclose(on_torch.mapped(torch.as_tensor(windows))[0], metric.mapped(windows)[0], atol=1e-9)
 
 
-def test_crops_are_parts_of_a_window_at_different_places():
+def test_the_shape_metric_shrinks_what_shifts_change():
+    """With T the map and W the covariance of shifts, T' (W + mean eigenvalue) T is the identity."""
+    windows = np.cumsum(np.random.default_rng(0).normal(size=(2000, 60)), axis=1)
+    windows -= windows.mean(axis=1, keepdims=True)
+    metric = in_float64(ShapeMetric.fit(windows, np.random.default_rng(1)))
+    plain = metric._replace(shrink=np.eye(64))
+    draws = np.random.default_rng(1)
+    for kernel, channels in LAYERS:
+        inputs = kernel if channels == 32 else kernel * 32
+        draws.uniform(-1, 1, (inputs, channels))  # the convolutions were drawn first
+    first, second = (plain.mapped(part)[0] for part in crops(windows, draws))
+    within = (first - second).T @ (first - second) / len(windows)
+    within += np.eye(64) * np.trace(within) / 64
+    np.testing.assert_allclose(metric.shrink.T @ within @ metric.shrink, np.eye(64), atol=1e-3)
+
+
+def test_crops_are_parts_of_a_window_at_different_positions():
     windows = np.arange(50) * 100.0 + np.arange(20)[:, None] * 1e6
     first, second = crops(windows, np.random.default_rng(0))
     assert first.shape == second.shape == (20, 45)
@@ -150,13 +155,19 @@ def test_crops_are_parts_of_a_window_at_different_places():
     assert (first[:, 0] != second[:, 0]).all()
 
 
-def test_shapes_are_the_nearest_references_in_their_metric():
-    one = ADDML(window=Window(WINDOW, causal=True), epochs=1, members=1, random_state=0).fit(waves(channels=1)).model_
+@pytest.mark.parametrize("causal", [True, False])
+def test_neighbours_of_a_single_channel_are_the_nearest_in_the_metric_of_shapes(causal):
+    window = Window(WINDOW, causal=causal)
+    one = ADDML(window=window, epochs=1, members=1, random_state=0).fit(waves(channels=1)).model_
     X = waves(100, seed=1, channels=1)
-    found = one.member_scores(one.vectorizer.read(X), "cpu", 1)[2, WINDOW - 1 :]
-    windows, references = flat_windows(one, X)[0], one.scorer_arrays["rows"]
-    z, near = (embedded_by_torch(one.scorer_arrays["shapes"].astype(float), part) for part in (windows, references))
-    np.testing.assert_allclose(found, nearest_mean(cdist(z, near.double()), 3), rtol=1e-3, atol=1e-4)
+    found = one.member_scores(one.vectorizer.read(X), "cpu", 1)[0, WINDOW - 1 :]
+    metric = in_float64(ShapeMetric(*(one.scorer_arrays[name] for name in ShapeMetric._fields)))
+    references = one.scorer_arrays["rows"].astype(float)
+    z, near = (mapped_by_torch(metric, part) for part in (flat_windows(one, X)[0], references))
+    expected = nearest_mean(cdist(z, near), 3)
+    if not causal:  # the mean of the windows over a step
+        expected = [expected[step : step + WINDOW].mean() for step in range(len(expected))]
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
 
 
 def test_a_shape_that_comes_late_is_no_anomaly_but_another_shape_is():
@@ -164,11 +175,19 @@ def test_a_shape_that_comes_late_is_no_anomaly_but_another_shape_is():
     random = np.random.default_rng(0)
     X = 0.02 * random.standard_normal((4000, 1))
     for start in range(20, 3960, 40):
-        late = int(random.integers(9))
-        X[start + late : start + late + 6] += 1
-    long = 3020
-    X[long : long + 14] = 1
+        late = start + int(random.integers(9))
+        X[late : late + 6] += 1
+    long = slice(3020, 3034)
+    X[long] = 1
     detector = ADDML(window=40, random_state=0).fit(X[:2800])
-    shapes = detector.model_.member_scores(detector.model_.vectorizer.read(X[2800:]), "cpu", 1)[2]
-    assert abs(int(shapes.argmax()) + 2800 - long) < 40
-    assert shapes.max() > 2 * np.quantile(np.delete(shapes, np.s_[150:300]), 0.99)
+    shapes = detector.model_.member_scores(detector.model_.vectorizer.read(X), "cpu", 1)[0]
+    assert shapes[2800:].argmax() + 2800 in range(3020 - 40, 3034 + 40)
+    others = np.delete(shapes, np.s_[2980:3074])
+    assert shapes[long].max() > 2 * np.quantile(others, 0.999)
+
+
+def test_the_shape_metric_of_equal_windows_is_finite():
+    windows = np.zeros((50, 20), np.float32)
+    metric = ShapeMetric.fit(windows, np.random.default_rng(0))
+    assert np.isfinite(metric.mapped(windows)[0]).all()
+    assert np.isfinite(metric.mapped(np.full((2, 20), 1e6, np.float32))[0]).all()

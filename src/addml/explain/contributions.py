@@ -24,7 +24,7 @@ from addml.scoring.references import NO_ROWS, Overlaps, SelfMatches
 from addml.scoring.scorer import Ready, ViewScale
 from addml.scoring.views import NEIGHBOURS, ColumnDistances, Views, side_by_side, stride
 from addml.scoring.windows import NEIGHBOURS as WINDOW_NEIGHBOURS
-from addml.scoring.windows import WindowDistances, WindowViews
+from addml.scoring.windows import ShapeMetric, WindowDistances, WindowViews
 from addml.text import SERIES, TABLE
 
 TINY = np.finfo(np.float64).tiny
@@ -282,7 +282,7 @@ def _window_features(view: str, model: Model, x: np.ndarray, ready: Ready, locat
         assert isinstance(network, AutoencoderNetwork)
         x = x[:, None, None]
         return _length_parts((network.reconstructed(network.embed(x)[..., :-1]) - x)[:, :, 0])
-    if view == "shapes":
+    if view == "neighbours" and isinstance(metric, ShapeMetric):
         return np.ones_like(x)  # all of it comes from the only channel
     if view == "linear":
         centred = x.astype(np.float64) - metric.mean
