@@ -39,7 +39,7 @@ def score_in_torch(detector: ADDML) -> Callable[[Any], Any]:
 
 def relocated_one_by_one(detector: ADDML, rows: np.ndarray) -> np.ndarray:
     """How far the score falls when one column takes its usual value."""
-    features, model = detector.model_.prepare(rows), detector.model_
+    features, model = detector.model_.vectorizer.prepare(rows), detector.model_
     scores, falls = model.scores(features, "cpu", 1), np.empty(rows.shape)
     for column in range(rows.shape[1]):
         relocated = features.copy()
@@ -52,7 +52,7 @@ def gradient_times_input(detector: ADDML, rows: np.ndarray) -> np.ndarray:
     """The gradient at each row times its difference from the usual row."""
     import torch
 
-    features, score, parts = detector.model_.prepare(rows), score_in_torch(detector), []
+    features, score, parts = detector.model_.vectorizer.prepare(rows), score_in_torch(detector), []
     for start in range(0, len(features), 256):
         x = torch.from_numpy(features[start : start + 256].copy()).requires_grad_()
         (gradient,) = torch.autograd.grad(score(x).sum(), x)
@@ -65,7 +65,7 @@ def integrated_gradients(detector: ADDML, rows: np.ndarray) -> np.ndarray:
     import torch
     from captum.attr import IntegratedGradients
 
-    features, baseline = detector.model_.prepare(rows), torch.from_numpy(detector.baseline_.copy())[None]
+    features, baseline = detector.model_.vectorizer.prepare(rows), torch.from_numpy(detector.baseline_.copy())[None]
     method, parts = IntegratedGradients(score_in_torch(detector)), []
     for start in range(0, len(features), 64):
         x = torch.from_numpy(features[start : start + 64].copy())

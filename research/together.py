@@ -26,7 +26,7 @@ class Fitted:
 
     def anomaly_score(self, X: np.ndarray) -> np.ndarray:
         """How anomalous each row of X is."""
-        return self.model.scores(LazyRows(X, self.model.prepare), self.device, self.threads)
+        return self.model.scores(LazyRows(X, self.model.vectorizer.prepare), self.device, self.threads)
 
 
 def fit_together(detectors: Sequence[ADDML], tables: Sequence[np.ndarray]) -> list[Fitted]:

@@ -248,7 +248,7 @@ def test_only_scorers_with_references_hold_training_rows(tmp_path):
     for scorer in ("views", "knn", "center", "dissimilarity"):
         detector = addml.ADDML(**SMALL, scorer=scorer).fit(X)
         detector.save(tmp_path / scorer)
-        prepared = {row.tobytes() for row in detector.model_.prepare(X)}
+        prepared = {row.tobytes() for row in detector.model_.vectorizer.prepare(X)}
         arrays = model_file.read(tmp_path / scorer)[1].values()
         rows = [array.reshape(-1, array.shape[-1]) for array in arrays if array.dtype == np.float32]
         held = {row.tobytes() for some in rows for row in some}

@@ -178,6 +178,8 @@ class Findings:
         rule = f"score above {self.threshold:.4g}"
         rule = f"{self.decided_by} ({rule})" if self.decided_by else rule
         rule += f"; {self.too_short:,} more in events shorter than --min-steps" if self.too_short else ""
+        if self.track is not None and self.ranked and not self.anomalies:
+            return f"{rule}; the closest are listed, and --events {len(self.ranked)} would flag them"
         if not self.anomalies or not self.decided_by or "stand clear" in rule or self.track is not None:
             return rule
         clear = min(self.clear, self.anomalies)

@@ -138,10 +138,6 @@ class Model:
         """Whether a step of a series is scored by all windows that contain it, including later ones."""
         return self.kind == SERIES and not self.row_shape.causal
 
-    def prepare(self, X: Any) -> np.ndarray:
-        """The features (n, d) of the rows of X, an array or a table as in training."""
-        return self.vectorizer.prepare(X)
-
     def scores(self, rows: Rows | np.ndarray, device: str, threads: int, *, learned: bool = False) -> np.ndarray:
         """The score of each row, float64; it does not depend on the batch. An array holds features.
 

@@ -421,6 +421,19 @@ def test_a_budget_of_events_and_a_minimum_length(machines):
     assert "at most one event in 1,000 windows of clean steps" in told
 
 
+def test_the_closest_events_are_listed_where_nothing_is_flagged(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    values = np.sin(np.arange(600) / 4) + 0.1 * np.random.default_rng(0).standard_normal(600)
+    pd.DataFrame({"step": np.arange(600), "load": values}).to_csv("calm.csv", index=False)
+    told = " ".join(
+        run("detect", "calm.csv", "--time", "step").succeeded("0 events: 0 of 600 steps flagged").out.split()
+    )
+    count = int(re.search(r"the closest are listed, and --events (\d+) would flag them", told)[1])
+    assert "The closest events are listed." in Path("calm.report.html").read_text()
+    done = run("detect", "calm.csv", "--time", "step", "--events", str(count), "--json").succeeded()
+    assert len(json.loads(done.out)["events"]) == count > 0
+
+
 def test_a_series_that_never_changes_has_no_events(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     lines = [f"{time},3" for time in START + np.arange(100) * np.timedelta64(60, "s")]

@@ -139,7 +139,7 @@ def test_the_view_of_a_score_by_hand():
     """The score is the share n / (n + 50) of the group's own and the rest of the whole's, before its threshold."""
     table = lines(100, 2)
     model = ADDML(by="group", **QUICK).fit(table).model_
-    features, codes = model.prepare(pa.Table.from_pandas(table)), np.repeat([1, 0], 100)
+    features, codes = model.vectorizer.prepare(pa.Table.from_pandas(table)), np.repeat([1, 0], 100)
     whole = model.combine(model.member_scores(features, "cpu", 1))
     expected = np.empty(200)
     for code in (0, 1):

@@ -41,7 +41,7 @@ def random_model(
     chosen = named[scorer] if isinstance(scorer, str) else scorer
     model = Model(vectorizer_with(features), encoder, distance, chosen, chosen.fit(space))
     rows = random.standard_normal((100, len(features.median)))
-    return model.with_scale(model.member_scores(model.prepare(rows), "cpu", 1))
+    return model.with_scale(model.member_scores(model.vectorizer.prepare(rows), "cpu", 1))
 
 
 def vectorizer_with(features):

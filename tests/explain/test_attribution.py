@@ -102,7 +102,7 @@ def test_the_column_to_blame_comes_first(X, scorer):
 
 
 def test_a_column_at_its_usual_value_adds_nothing(plain, X):
-    features = plain.model_.prepare(X[:20])
+    features = plain.model_.vectorizer.prepare(X[:20])
     features[:, 2] = plain.baseline_[2]
     assert abs(attributions(plain.model_, features, plain.baseline_)[:, 2]).max() < 1e-9
 
@@ -114,7 +114,7 @@ def test_the_usual_row_has_no_contributions(plain):
 def test_the_two_walks_by_hand(X):
     """Two columns: each alone from the row, and each alone from the usual row, averaged."""
     detector = fitted(X[:, :2], scorer="center", members=1)
-    features, usual, score = detector.model_.prepare(X[:10, :2]), detector.baseline_, detector.model_
+    features, usual, score = detector.model_.vectorizer.prepare(X[:10, :2]), detector.baseline_, detector.model_
 
     def at(first, second):
         return score.scores(np.stack([first, second], axis=1).astype(np.float32), "cpu", 1)

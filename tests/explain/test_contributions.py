@@ -185,8 +185,8 @@ def test_guided_by_labels_the_parts_are_those_of_the_winning_view(random):
     assert model.scorer.name == "guided"
     assert views_of(model) is model.scorer.inner
     found = assert_adds_up(detector, rows)
-    measured = model.scale.measured(model.member_scores(model.prepare(rows), "cpu", 1))
-    oracle, prepared, checked = Oracle(model), model.prepare(rows), 0
+    measured = model.scale.measured(model.member_scores(model.vectorizer.prepare(rows), "cpu", 1))
+    oracle, prepared, checked = Oracle(model), model.vectorizer.prepare(rows), 0
     for row, contributions, view in zip(prepared, found, measured.argmax(axis=0), strict=True):
         expected_parts = oracle.parts(VIEWS[view], row)
         if expected_parts is None:
@@ -203,7 +203,7 @@ def test_gaps_and_their_flags_count_for_their_column(random):
     detector = ADDML(**SMALL).fit(X)
     origins = columns_of(detector.model_)
     assert origins == [0, 1, 2, 3, 4, 3]
-    found, features = assert_adds_up(detector, X), detector.model_.prepare(X)
+    found, features = assert_adds_up(detector, X), detector.model_.vectorizer.prepare(X)
     by_feature = explained(detector.model_, features, range(6)).contributions
     np.testing.assert_allclose(found[:, 3], by_feature[:, 3] + by_feature[:, 5], atol=1e-9)
     assert (by_feature[::7, 5] != 0).any()

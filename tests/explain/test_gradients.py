@@ -15,7 +15,7 @@ def test_gradients_are_of_the_score(rows, scorer):
     random = np.random.default_rng(0)
     X, new = random.normal(size=(rows, 4)), random.normal(size=(20, 4)) * 3
     detector = ADDML(random_state=0, device="cpu", epochs=2, scorer=scorer).fit(X)
-    x, score = detector.model_.prepare(new), score_in_torch(detector)
+    x, score = detector.model_.vectorizer.prepare(new), score_in_torch(detector)
     found = score(torch.from_numpy(x)).numpy()
     np.testing.assert_allclose(found, detector.anomaly_score(new), rtol=1e-3, atol=1e-3)
     step = 1e-2 * random.normal(size=x.shape).astype(np.float32)  # along the gradient the score rises as it says

@@ -54,7 +54,9 @@ def similarity(detector, X):
 
 def nearest(detector, X):
     scorer, ready = detector.model_.scorer, detector.model_.scorer_ready("cpu")
-    return scorer.nearest(scorer.locate(detector.model_.prepare(X), ready), ready), ready["counter_similarity"]
+    return scorer.nearest(scorer.locate(detector.model_.vectorizer.prepare(X), ready), ready), ready[
+        "counter_similarity"
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 4])
@@ -63,7 +65,7 @@ def test_similarity_by_brute_force(X, count):
     arrays = detector.model_.scorer_arrays
     least, middle, deviation, trust, *_ = arrays["counter_similarity"]
     new = np.random.default_rng(1).standard_normal((20, 3))
-    x = detector.model_.prepare(new)
+    x = detector.model_.vectorizer.prepare(new)
     near = np.sort(abs(x[:, None] - arrays["counter_normals"]).sum(axis=2), axis=1)[:, :NEIGHBOURS].mean(axis=1)
     anomalous = abs(x[:, None] - arrays["counter_anomalies"]).sum(axis=2).min(axis=1)
     expected = (np.log(near + least) - np.log(anomalous + least) - middle) / deviation
@@ -94,7 +96,7 @@ def test_scores_stay_finite_however_strongly_they_are_pushed(X, members, push):
     arrays = model.scorer_arrays | {"counter_label_weight": np.full(1, push, np.float32)}
     assert np.isfinite(replace(model, scorer_arrays=arrays).scores(model.vectorizer.read(X), "cpu", 1)).all()
     ready = model.scorer.ready(arrays, model.distance)
-    located = model.scorer.locate(model.prepare(X[:2]), ready)
+    located = model.scorer.locate(model.vectorizer.prepare(X[:2]), ready)
     np.testing.assert_array_equal(model.scorer.score(middle, ready, model.distance, located), 0)
 
 
@@ -121,7 +123,7 @@ def dense_rows(X, count):
 
 def plausible_ones(detector, X, labelled):
     """Which labelled rows are plausible, by brute force: distances of all rows, no row its own neighbour."""
-    x, normals = detector.model_.prepare(X), np.setdiff1d(np.arange(len(X)), labelled)
+    x, normals = detector.model_.vectorizer.prepare(X), np.setdiff1d(np.arange(len(X)), labelled)
     distances = (abs(x[:, None] - x) * detector.model_.scorer_arrays["counter_column_weight"]).sum(axis=2)
     np.fill_diagonal(distances, np.inf)
     near = np.sort(distances[:, normals], axis=1)[:, :NEIGHBOURS].mean(axis=1)
@@ -134,7 +136,7 @@ def plausible_ones(detector, X, labelled):
 def counter_references(detector, X, labelled):
     """Which labelled rows are counter-references."""
     kept = detector.model_.scorer_arrays["counter_anomalies"]
-    return (detector.model_.prepare(X[labelled])[:, None] == kept).all(axis=2).any(axis=1)
+    return (detector.model_.vectorizer.prepare(X[labelled])[:, None] == kept).all(axis=2).any(axis=1)
 
 
 def test_plausible_by_hand():
@@ -201,7 +203,7 @@ def test_a_row_counts_as_no_farther_from_normal_rows_than_from_one_known_to_be_n
     """By brute force: how much farther out than usual a row lies is forgiven, down to the distance of the known row."""
     X = np.vstack([X, [[6.0, 6, 6], [6.5, 6, 6], [-6, 6, -6]]])
     detector = fitted(X, np.where(np.arange(153) == 150, 0, -1), scaling="standard")
-    x = detector.model_.prepare(X)
+    x = detector.model_.vectorizer.prepare(X)
     distances = abs(x[:, None] - x).sum(axis=2)
     to_normal = distances[:, 150].copy()
     np.fill_diagonal(distances, np.inf)
@@ -244,7 +246,7 @@ def test_what_is_forgiven_does_not_hang_on_the_weight_of_similarity(X, monkeypat
 
 def test_labelled_normal_rows_are_references(X):
     detector = fitted(X, labels_of(range(4), range(100, 120)))
-    features = detector.model_.prepare(X[100:120])
+    features = detector.model_.vectorizer.prepare(X[100:120])
     kept = detector.model_.scorer_arrays["counter_normals"]
     assert all((abs(kept - row).sum(axis=1) == 0).any() for row in features)
 
@@ -254,7 +256,7 @@ def test_on_tensors_as_on_an_accelerator(X):
     detector = fitted(X, labels_of(range(4)))
     model = detector.model_
     arrays = {name: torch.from_numpy(array.copy()) for name, array in model.scorer_arrays.items()}
-    ready, features = model.scorer.ready(arrays, model.distance), model.prepare(X)
+    ready, features = model.scorer.ready(arrays, model.distance), model.vectorizer.prepare(X)
     z = model.encoder.embed(features[None])
     located = model.scorer.locate(torch.from_numpy(features), ready)
     scores = model.scorer.score(torch.from_numpy(z.copy()), ready, model.distance, located)

@@ -270,7 +270,7 @@ def test_the_score_is_the_strangest_view_compressed():
     X = table("plain", 80)
     detector = ADDML(**SMALL).fit(X)
     model = detector.model_
-    x = model.prepare(X)
+    x = model.vectorizer.prepare(X)
     views = by_hand(x, model.encoder.embed(x[None])[:, :80], model.scorer_arrays)
     measured = []
     for view in views:

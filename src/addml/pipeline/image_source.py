@@ -167,7 +167,7 @@ class ImageSource:
         results = []
         with progress.stage(stage, len(images)) as advance:
             for start in range(0, max(1, len(images)), size):
-                rows = LazyRows(images[start : start + size], model.prepare)
+                rows = LazyRows(images[start : start + size], model.vectorizer.prepare)
                 results.append(work(rows, device, threads))
                 advance(len(rows))
         return np.concatenate(results)

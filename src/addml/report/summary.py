@@ -52,7 +52,8 @@ def lead(findings: Findings) -> str:
         highest = f"; the highest is {number(float(scores.max()))}" if len(scores) else ""
         if findings.too_short:
             return f"The events above the threshold of {threshold} are shorter than --min-steps{highest}."
-        return f"No score is above the threshold of {threshold}{highest}."
+        closest = " The closest events are listed." if findings.track is not None and findings.ranked else ""
+        return f"No score is above the threshold of {threshold}{highest}.{closest}"
     rule = f"{noun}s with a score above {threshold} are flagged."
     rule = f"Flagged: {findings.rule}." if findings.decided_by else rule
     if not findings.ranked:
