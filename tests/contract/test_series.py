@@ -492,9 +492,10 @@ def test_a_series_is_decided_by_its_events_and_a_table_by_a_share():
 
 
 def test_events_are_the_planted_faults_and_a_count_limits_them():
-    detector = ADDML(window=50, members=2, epochs=4, random_state=0).fit(faulty())
-    for events in (detector.events(), detector.events(faulty(seed=1))):
-        assert sorted(event.peak // 1000 for event in events) == [0, 2]
+    X, new = (faulty(6000, seed, (900, 4100)) for seed in (0, 1))
+    detector = ADDML(window=50, members=2, epochs=4, random_state=0).fit(X)
+    for events in (detector.events(), detector.events(new)):
+        assert sorted(event.peak // 1000 for event in events) == [0, 4]
         assert all(event.start <= event.peak < event.stop for event in events)
     assert len(detector.events(count=1)) == 1
     assert len(detector.events(count=5)) >= 4
