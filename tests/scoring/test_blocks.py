@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from addml.inputs import MemoryRows
-from addml.scoring.scorer import BLOCK, STACK, block_of_images, in_blocks
+from addml.scoring.scorer import BLOCK, ROWS_PER_CALL, block_of_images, in_blocks
 
 SIZE = BLOCK["cpu"]
-CHUNK = SIZE * STACK["cpu"]
+CHUNK = ROWS_PER_CALL["cpu"]
 
 
 def double(X, threads=1, calls=None):

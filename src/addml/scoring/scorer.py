@@ -97,10 +97,10 @@ def score_rows(
     """
     if not scorer.on_columns:
         return scorer.score(z, ready, distance)
+    is_single = z.shape[2] == 1 and scorer.at_once > 1
+    if is_single:  # one row per product, but scored together, as one block
+        x, z = x.swapaxes(0, 2), z.swapaxes(0, 2)
     stack, members, block, _ = z.shape
-    if block == 1 and scorer.at_once > 1:  # one row per product, but scored together
-        located = scorer.locate(x[:, 0, 0], ready, None if overlaps is None else overlaps.part(rows, x))
-        return scorer.score(z[:, :, 0].swapaxes(0, 1), ready, distance, located).T[..., None]
     scores = as_like(np.zeros((stack, scorer.count(members), block)), z)
     size = min(scorer.at_once, block) if isinstance(z, np.ndarray) else block
     for start in range(rows.start, rows.stop, size):
@@ -110,7 +110,7 @@ def score_rows(
         matches = None if overlaps is None else overlaps.part(batch, x)
         located = scorer.locate(x[index, 0, unpadded], ready, matches)
         scores[index, :, unpadded] = scorer.score(z[index, :, offset : offset + size], ready, distance, located)
-    return scores
+    return scores.swapaxes(0, 2) if is_single else scores
 
 
 # A matrix product may round a row differently at another position or in a batch of another size. So every product gets
@@ -119,7 +119,8 @@ def score_rows(
 BLOCK = {"cpu": 256, "accelerator": 16384}  # rows per product
 PIXELS = {"cpu": 2**18, "accelerator": 2**28}  # per block of images
 LEAST_IMAGES = 8
-STACK = {"cpu": 32, "accelerator": 1}  # blocks per call: with few calls, threads seldom wait for each other
+ROWS_PER_CALL = {"cpu": 8192, "accelerator": 16384}  # in a stack: with few calls, threads seldom wait for each other
+NUMBERS_PER_CALL = {"cpu": 2**23, "accelerator": 2**28}  # fewer rows if they are large
 
 
 def check_at_once(at_once: Any) -> None:
@@ -150,8 +151,8 @@ def in_blocks(
     """
     kind = "cpu" if device == "cpu" else "accelerator"
     block = block or BLOCK[kind]
-    numbers = max(block * math.prod(rows.shape[1:]), 1)
-    size = block * min(STACK[kind], max(1, STACK[kind] * PIXELS[kind] // numbers))  # fewer blocks of large rows
+    most = min(ROWS_PER_CALL[kind], NUMBERS_PER_CALL[kind] // max(1, math.prod(rows.shape[1:])))
+    size = block * max(1, most // block)
 
     def work(stack: int) -> None:
         x = rows.slice(stack * size, size)
