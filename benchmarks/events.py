@@ -19,7 +19,7 @@ import numpy as np
 
 from addml import ADDML
 from addml.decisions.decision import alarm_threshold
-from addml.decisions.events import FALSE_RATE, budget_threshold, event_figures, events, peaks, tail_threshold
+from addml.decisions.events import FALSE_RATE, event_budget_threshold, event_figures, events, peaks, tail_threshold
 from addml.inputs.series import Series, choose_window
 from benchmarks.documents import DOCS, write_part
 from benchmarks.timing import markdown
@@ -140,7 +140,7 @@ def _figures(
 def _true_of_first(scores: np.ndarray, label: np.ndarray, window: int) -> float:
     """The share of true events among as many as are labelled."""
     labelled = int(event_figures([], label)["labelled"])
-    found = events(scores, budget_threshold(scores, labelled, (), window), (), window)
+    found = events(scores, event_budget_threshold(scores, labelled, (), window), (), window)
     return float(event_figures(found, label)["true_of_first"] / labelled)
 
 

@@ -26,8 +26,8 @@ def test_an_empty_array_needs_no_file(tmp_path):
 
 def test_results_lie_beside_what_they_come_from(tmp_path):
     on_disk = arrays.mapped(tmp_path, (5,), np.float32)
-    assert arrays.folder_of(arrays.room((2,), bool, on_disk[1:3])) == tmp_path
-    assert arrays.folder_of(arrays.room((2,), bool, np.zeros(3))) is None
+    assert arrays.folder_of(arrays.empty_beside((2,), bool, on_disk[1:3])) == tmp_path
+    assert arrays.folder_of(arrays.empty_beside((2,), bool, np.zeros(3))) is None
 
 
 def test_a_cut_off_of_numbers_on_disk_is_exact(tmp_path):

@@ -144,7 +144,7 @@ def no_grad(like: Array) -> AbstractContextManager[Any]:
     return nullcontext() if isinstance(like, np.ndarray) else namespace(like).no_grad()
 
 
-def present(counts: Sequence[int], size: int, like: Array) -> Array:
+def count_mask(counts: Sequence[int], size: int, like: Array) -> Array:
     """Which of `size` columns are within each member's count: flags (E, size)."""
     return index_like(np.arange(size) < np.asarray(counts)[:, None], like)
 
@@ -214,7 +214,7 @@ def _reserve(file: int, size: int, folder: str | os.PathLike[str]) -> None:
         ) from None
 
 
-def room(shape: tuple[int, ...], dtype: Any, beside: np.ndarray) -> np.ndarray:
+def empty_beside(shape: tuple[int, ...], dtype: Any, beside: np.ndarray) -> np.ndarray:
     """An uninitialised array: in a file next to the file of `beside`, or in memory if `beside` is in memory."""
     folder = folder_of(beside)
     return np.empty(shape, dtype) if folder is None else mapped(folder, shape, dtype)

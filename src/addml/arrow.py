@@ -86,7 +86,7 @@ def as_days(column: pa.Array, zone: str | None) -> np.ndarray:
     return numbers / PER_DAY["ms" if pa.types.is_date64(kind) else kind.unit]
 
 
-def taken(column: pa.DictionaryArray, values: np.ndarray, gap: Any) -> np.ndarray:
+def look_up(column: pa.DictionaryArray, values: np.ndarray, gap: Any) -> np.ndarray:
     """Look up each row's entry in `values`, which has one for each dictionary value; `gap` for null."""
     with_gap = np.append(values, np.asarray([gap], values.dtype))
     return np.asarray(with_gap[np.asarray(column.indices.cast(pa.int64()).fill_null(len(values)))])
@@ -97,7 +97,7 @@ def are_blank(text: pa.Array) -> np.ndarray:
     return np.asarray(pc.equal(pc.utf8_trim_whitespace(text), "").fill_null(True))
 
 
-def first_of(mask: np.ndarray) -> int | None:
+def first_true(mask: np.ndarray) -> int | None:
     """The position of the first True, or None."""
     return int(np.argmax(mask)) if mask.any() else None
 
@@ -315,7 +315,7 @@ def parse_dates(column: pa.Array, form: str, zone: str | None) -> np.ndarray:
     if form == "iso" and (timestamps := _as_iso(column, zone)) is not None:
         return as_days(timestamps, zone)
     encoded = column.dictionary_encode()
-    return taken(encoded, _days(encoded.dictionary, form, zone), np.nan)
+    return look_up(encoded, _days(encoded.dictionary, form, zone), np.nan)
 
 
 def _as_iso(column: pa.Array, zone: str | None) -> pa.Array | None:
@@ -345,7 +345,7 @@ def _offsets(parts: pa.StructArray) -> np.ndarray:
     texts = [f"2000-01-01T00{text.replace('UTC', 'Z')}" for text in encoded.dictionary.to_pylist()]
     offsets = [datetime.fromisoformat(text).utcoffset() for text in texts]
     days = [math.nan if offset is None else offset / timedelta(days=1) for offset in offsets]
-    return taken(encoded, np.array(days, np.float64), np.nan)
+    return look_up(encoded, np.array(days, np.float64), np.nan)
 
 
 def _integers(text: pa.Array) -> np.ndarray:

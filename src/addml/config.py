@@ -185,7 +185,7 @@ class Config:
     def schedule(self, network: Network, kind: str, rows: int) -> Schedule:
         encoder = self.encoder_for(kind)
         batch = min(self.batch_size, getattr(encoder, "largest_batch", Encoder.largest_batch))
-        rows_per_epoch = getattr(encoder, "rows_an_epoch", None)
+        rows_per_epoch = getattr(encoder, "rows_per_epoch", None)
         operations = 3 * network.operations * batch  # per step; the backward pass takes twice the forward pass
         return Schedule(
             self.epochs,
@@ -233,7 +233,7 @@ class Config:
             return 1
         if self.window.stride is not None:
             return int(self.window.stride)
-        rows_per_epoch = getattr(self.encoder_for(row_shape.kind), "rows_an_epoch", None)
+        rows_per_epoch = getattr(self.encoder_for(row_shape.kind), "rows_per_epoch", None)
         return max(1, row_shape.shape[0] // STRIDES if rows_per_epoch is None else -(-rows // rows_per_epoch))
 
     def split(self, usable: np.ndarray, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -259,7 +259,7 @@ class Config:
         member = Member(train, validation, random, self.normal_ratio, tolerance=tolerance)
         if labels is None:
             return member
-        return replace(member, anomalies=np.flatnonzero(labels == 1), sure=labels[train] == 0)
+        return replace(member, anomalies=np.flatnonzero(labels == 1), labelled_normal=labels[train] == 0)
 
 
 def _parts(settings: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from addml.encoders.mlp import MLP
 from addml.errors import warn
 from addml.explain import Nearest, contributions_of, nearest
 from addml.fit import fit
-from addml.inputs import Rows, Window, of_rows, vectorizer_for
+from addml.inputs import Rows, Window, in_row_order, vectorizer_for
 from addml.inputs.array import ArrayVectorizer, as_numbers, is_plain
 from addml.inputs.disk import is_on_disk
 from addml.inputs.frame import collected, is_pandas
@@ -148,7 +148,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     decision_ = property(lambda self: self.model_.decision)
     offset_ = property(lambda self: -self.model_.threshold)
     training_ = property(lambda self: self.model_.training)
-    anomaly_scores_ = property(lambda self: of_rows(self.model_.training.values, self.model_))
+    anomaly_scores_ = property(lambda self: in_row_order(self.model_.training.values, self.model_))
     baseline_ = property(lambda self: self.model_.baseline)
     history_ = property(lambda self: self.model_.history)
     _n_features_out = property(lambda self: len(self.encoder_.weights) * self.encoder_.outputs)
@@ -236,7 +236,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         if is_on_disk(X) and self._fitted.kind == TABLE:
             return np.concatenate([scores for _, scores in disk_fit.scored(self.model_, X, self._read, *self._engine)])
         rows = self._read(X)
-        return of_rows(self.model_.scores(rows, *self._engine), rows)
+        return in_row_order(self.model_.scores(rows, *self._engine), rows)
 
     def write_scores(self, X: Any, path: str | os.PathLike[str]) -> None:
         """Write the number, score and decision of each row of X, in memory or on disk, as .parquet, .csv or .jsonl."""
@@ -268,7 +268,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
     def transform(self, X: Any) -> np.ndarray:
         """The embeddings of the rows of X, members side by side: (n, members * metric_dim), float32."""
         rows = self._read(X)
-        return of_rows(self.model_.embeddings(rows, *self._engine), rows)
+        return in_row_order(self.model_.embeddings(rows, *self._engine), rows)
 
     embed = transform  # the paper's word
 
@@ -328,7 +328,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         numbers, a mask or a slice.
         """
         data = self._read(X)
-        row_ids = of_rows(np.arange(len(data)), data)
+        row_ids = in_row_order(np.arange(len(data)), data)
         selected = row_ids[parameters.selected_rows("rows", rows, len(row_ids))]
         result = contributions = contributions_of(self.model_, data, selected, *self._engine)
         if self.model_.columns is not None:  # columns that were left out contribute nothing
@@ -379,7 +379,7 @@ class ADDML(ClassNamePrefixFeaturesOutMixin, OutlierMixin, TransformerMixin, Bas
         if not len(self._fitted.examples.rows):
             raise ValueError(f"scorer={self.scorer!r} keeps no training rows; fit with scorer='views' or 'knn'")
         rows = self._read(X)
-        return nearest(self.model_, rows.take(of_rows(np.arange(len(rows)), rows)), k)
+        return nearest(self.model_, rows.take(in_row_order(np.arange(len(rows)), rows)), k)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted detector to a folder of JSON and safetensors files, which `addml.load` reads; no pickle."""

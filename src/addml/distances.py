@@ -17,10 +17,10 @@ from addml.arrays import (
     column_sums,
     convert,
     dots,
+    empty_beside,
     index_like,
     namespace,
     plus_gram,
-    room,
     row_product,
     row_sums,
     zeros,
@@ -46,7 +46,7 @@ def smallest(values: Array, ks: Sequence[int]) -> Array:
 
 
 def _kth_smallest(values: np.ndarray, k: int) -> Any:
-    copy = room(values.shape, values.dtype, values)  # on disk if the values are
+    copy = empty_beside(values.shape, values.dtype, values)  # on disk if the values are
     copy[...] = values
     copy.partition(k - 1)
     return copy[k - 1]

@@ -22,8 +22,8 @@ from addml.config import Config
 from addml.decisions.decision import TrainingScores
 from addml.encoders import AutoencoderNetwork
 from addml.errors import DroppedColumnsWarning, warn
-from addml.explain.attribution import baseline_of, kept_by_most
-from addml.inputs import ROWS_AT_ONCE, MemoryRows, Rows, Vectorizer, of_rows, vectorizer_for
+from addml.explain.attribution import baseline_of, distilled_by_most
+from addml.inputs import ROWS_AT_ONCE, MemoryRows, Rows, Vectorizer, in_row_order, vectorizer_for
 from addml.inputs.array import VALUES
 from addml.inputs.disk import LEAST_STREAMED, Source, is_on_disk, open_source
 from addml.inputs.series_vectorizer import WindowRows
@@ -150,7 +150,7 @@ def _prepare(request: Fit, device: str, storage: Storage, checkpoint: Checkpoint
         raise ValueError(f"X has {counted(len(rows), 'row')}, which is too few to learn from: give at least two")
     if config.frozen and request.labels is not None:
         raise ValueError("encoder='pretrained' cannot learn from labels; leave them out, or use encoder='conv'")
-    steps = of_rows(np.arange(len(rows)), rows)
+    steps = in_row_order(np.arange(len(rows)), rows)
     labels = parameters.read_labels(request.labels, len(steps))
     if labels is not None:  # several rows of the same time make one step
         row_labels, labels = labels, np.full(len(rows), -1)
@@ -331,7 +331,7 @@ def _within_groups(
     groups, codes = model.vectorizer.groups, rows.groups
     if groups is None or codes is None:
         return model, scores
-    chosen = groups.to_have_references()
+    chosen = groups.groups_with_references()
     if len(chosen) and isinstance(model.scorer, Views) and not isinstance(rows, WindowRows):  # windows share references
         references = int(np.clip(GROUP_REFERENCES // len(chosen), 64, model.scorer.references))
         scorer, features = replace(model.scorer, references=references), rows.take(np.arange(len(rows)))
@@ -354,7 +354,7 @@ def _baseline_and_examples(
     model: Model, space: MetricSpace, scores: np.ndarray, normal_ratio: float
 ) -> tuple[np.ndarray, Examples]:
     """The baseline row, and examples of normal rows if the scorer keeps training rows too."""
-    kept = kept_by_most(space.kept, space.train, len(scores))
+    kept = distilled_by_most(space.kept, space.train, len(scores))
     low = kept[scores[kept] <= np.quantile(scores, float(normal_ratio))]  # the scorer finds what distillation missed
     normal = low if len(low) else kept
     ids = evenly_spaced(normal, max(2, min(KEPT_FOR_MEDIANS, VALUES // model.encoder.inputs)))

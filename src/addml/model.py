@@ -13,7 +13,7 @@ from addml import __version__, parameters
 from addml.arrays import Array
 from addml.compute import in_threads, on_device
 from addml.decisions.decision import ALARM_RATE, EVENT_RATE, EVENTS, GIVEN, Decision, TrainingScores
-from addml.decisions.events import FALSE_RATE, Event, budget_threshold, events, peaks, tail_threshold
+from addml.decisions.events import FALSE_RATE, Event, event_budget_threshold, events, peaks, tail_threshold
 from addml.distances import Distance
 from addml.encoders import Network
 from addml.inputs import Rows, RowShape, Vectorizer, as_rows
@@ -26,7 +26,7 @@ from addml.preprocessing.scaling import Features
 from addml.scoring.patches import PatchMemory
 from addml.scoring.references import Overlaps
 from addml.scoring.scorer import BLOCK, EnsembleScale, Scorer, ViewScale, block_of_images, in_blocks, score_rows
-from addml.scoring.views import embedded_places
+from addml.scoring.views import embedded_indices
 from addml.text import IMAGE, SERIES
 
 WINDOWS_AT_ONCE = 2**12  # when looking for references that overlap windows
@@ -99,7 +99,7 @@ class Model:
         if self.kind != SERIES:
             raise ValueError("events(X) is for series; fit with window='auto'")
         runs = (() if sampling is None else sampling.begins, self.row_shape.shape[0], shortest)
-        tau = self.threshold if count is None else budget_threshold(scores, count, *runs)
+        tau = self.threshold if count is None else event_budget_threshold(scores, count, *runs)
         return tau, events(scores, tau, *runs)
 
     def rows_kept(self) -> np.ndarray:
@@ -150,7 +150,7 @@ class Model:
     def within_groups(self, scores: np.ndarray, rows: Rows, device: str, threads: int) -> np.ndarray:
         """The scores (n,) of these rows, adjusted by the references and the divisors of their groups."""
         features: Any = None  # prepared once, for all groups
-        for model, index, weight in self.own_models(rows.groups):
+        for model, index, weight in self.group_models(rows.groups):
             features = rows.take(np.arange(len(rows))) if features is None else features
             in_group = model.combine(model.member_scores(features[index], device, threads))
             scores[index] = (1 - weight) * scores[index] + weight * in_group
@@ -162,7 +162,7 @@ class Model:
             return scores
         return self.vectorizer.groups.divided(scores, groups, compressed=isinstance(self.scale, ViewScale))
 
-    def own_models(self, codes: np.ndarray | None) -> Iterator[tuple[Model, np.ndarray, float]]:
+    def group_models(self, codes: np.ndarray | None) -> Iterator[tuple[Model, np.ndarray, float]]:
         """For each group with references of its own: the model with only these, the index of its rows, its weight."""
         groups = self.vectorizer.groups
         if codes is None or groups is None:
@@ -177,11 +177,11 @@ class Model:
         if code not in self._own_models:
             before, count = groups.own[:code], int(groups.own[code])  # numbers of references
             start = int(before.sum())
-            embedded = sum(len(embedded_places(int(references))) for references in before if references)
+            embedded = sum(len(embedded_indices(int(references))) for references in before if references)
             arrays = {
                 "rows": groups.own_rows[start : start + count],
                 "column_weight": self.scorer_arrays["column_weight"],
-                "references": groups.own_embedded[:, embedded : embedded + len(embedded_places(count))],
+                "references": groups.own_embedded[:, embedded : embedded + len(embedded_indices(count))],
             }
             scale = ViewScale(*groups.own_scale[:, :, np.count_nonzero(before), None])
             self._own_models[code] = replace(self, scorer_arrays=arrays, scale=scale)

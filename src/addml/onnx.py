@@ -28,7 +28,7 @@ from addml.preprocessing.scaling import FARTHEST, Features
 from addml.scoring.guidance import Guided
 from addml.scoring.patches import PatchMemory, top_count
 from addml.scoring.scorer import Center, EnsembleScale, ViewScale
-from addml.scoring.views import NEIGHBOURS, ROUNDING, Views, embedded_places
+from addml.scoring.views import NEIGHBOURS, ROUNDING, Views, embedded_indices
 from addml.text import SERIES, TABLE, listed
 
 try:
@@ -130,7 +130,6 @@ class Graph:
 
 
 def _table_score(g: Graph, X: str, model: Model) -> str:
-    """Scores (n,) of X (n, d), stage by stage as in `Model.scores`."""
     assert isinstance(model.encoder, MLPNetwork)
     x = z = _features(g, X, model.features)
     for (matrix, bias), name in zip(model.encoder.layers, model.encoder.activations, strict=True):
@@ -252,7 +251,7 @@ def _in_space(g: Graph, z: str, matches: str, ready: dict[str, Any]) -> str:
     z = g.Reshape(g.Transpose(z, perm=[1, 0, 2]), np.array([-1, products.shape[1]]))
     z = g.Sub(z, ready["origin"])
     square = g.ReduceSumSquare(z, LAST)
-    matches = g.Gather(matches, np.array(embedded_places(len(ready["rows"]))), axis=1)
+    matches = g.Gather(matches, np.array(embedded_indices(len(ready["rows"]))), axis=1)
     offsets = g.Add(g.MatMul(z, products.T), g.Where(matches, FAR, squares))  # squared distances minus `square`
     squared = g.Add(_nearest(g, offsets, len(squares), "space"), square)
     squared = g.Where(g.Greater(squared, g.Mul(square, np.float32(ROUNDING))), squared, ZERO)

@@ -45,7 +45,7 @@ def on_standard_error(verbose: int) -> AbstractContextManager[None]:
     return listening(handler)
 
 
-def epochs_to(advance: Advance) -> AbstractContextManager[None]:
+def advance_per_epoch(advance: Advance) -> AbstractContextManager[None]:
     """Advance by one with each epoch that the training loop logs."""
     return listening(_Details(logging.INFO, lambda details: advance(1) if "epoch" in details else None))
 

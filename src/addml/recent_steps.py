@@ -75,7 +75,6 @@ class RecentSteps:
 
     @property
     def _order(self) -> np.ndarray:
-        """The rows of the buffer, from the oldest to the latest step."""
         return np.asarray((np.arange(self.steps) + self.state["seen"][0]) % self.steps)
 
     def _renew(self) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from addml import model_file
 from addml.compute import blas_threads
-from addml.encoders.recurrent import TILE, RecurrentNetwork, next_state, seen_by
+from addml.encoders.recurrent import TILE, RecurrentNetwork, input_part, next_state
 from addml.model import Model
 from addml.preprocessing.scaling import FARTHEST, bend
 from addml.recent_steps import RecentSteps
@@ -121,7 +121,6 @@ class Stream:
         return self._encoder.push(prepared)
 
     def _scored(self, z: np.ndarray) -> float:
-        """The score of the window that ends now, from its embeddings (E, w)."""
         model = self.model
         self._z[:, 0] = z
         located = None
@@ -316,4 +315,4 @@ class _Windows:
         self.step[:] = step  # fills a tile, like the biases: adding long runs is faster than adding one row to many
         x = self.step
         for layer, parts in enumerate(self.layers):
-            self.states[layer] = x = next_state(seen_by(x, parts), self.states[layer], parts)
+            self.states[layer] = x = next_state(input_part(x, parts), self.states[layer], parts)

@@ -143,7 +143,7 @@ def test_the_view_of_a_score_by_hand():
     whole = model.combine(model.member_scores(features, "cpu", 1))
     expected = np.empty(200)
     for code in (0, 1):
-        group_model = next(own for own, index, _ in model.own_models(codes) if codes[index[0]] == code)
+        group_model = next(own for own, index, _ in model.group_models(codes) if codes[index[0]] == code)
         in_group = codes == code
         scores = group_model.combine(group_model.member_scores(features[in_group], "cpu", 1))
         expected[in_group] = whole[in_group] / 3 + 2 / 3 * scores

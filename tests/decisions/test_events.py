@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from addml.decisions.events import Event, budget_threshold, event_figures, events, peaks, tail_threshold
+from addml.decisions.events import Event, event_budget_threshold, event_figures, events, peaks, tail_threshold
 
 SCORES = np.array([0, 5, 7, 6, 0, 0, 9, 0, 5.0])
 
@@ -68,14 +68,14 @@ def test_clean_steps_have_at_most_one_event_in_a_thousand_windows(kind):
 @pytest.mark.parametrize("count", [1, 2, 5, 40])
 def test_a_budget_of_events(count):
     scores = np.convolve(np.random.default_rng(1).standard_normal(4000), np.ones(5), "same")
-    found = events(scores, budget_threshold(scores, count, window=10), window=10)
+    found = events(scores, event_budget_threshold(scores, count, window=10), window=10)
     assert count - 2 <= len(found) <= count
     assert found[0].peak == scores.argmax()
 
 
 def test_a_budget_of_more_events_than_there_can_be_is_no_single_event_of_all_steps():
     scores = np.convolve(np.random.default_rng(1).standard_normal(4000), np.ones(5), "same")
-    found = events(scores, budget_threshold(scores, 300, window=10), window=10)
+    found = events(scores, event_budget_threshold(scores, 300, window=10), window=10)
     most = max(len(events(scores, tau, window=10)) for tau in np.quantile(scores, np.linspace(0.2, 1, 200)))
     assert 0.9 * most <= len(found) <= 300
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from addml import ADDML, MLP, load
-from addml.explain.attribution import kept_by_most
+from addml.explain.attribution import distilled_by_most
 
 
 @pytest.fixture(scope="module", name="X")
@@ -45,10 +45,14 @@ def test_examples_are_bounded_kept_rows(X, monkeypatch):
 def test_rows_that_most_keep_by_hand():
     train = [np.array([0, 1, 2, 3]), np.array([0, 1, 2, 4]), np.array([0, 1, 3, 4])]
     kept = [np.array([0, 1]), np.array([0, 2]), np.array([0, 4])]
-    assert kept_by_most(kept, train, 6).tolist() == [0, 2, 4]  # 1 is kept by one of three, 5 is nobody's
+    assert distilled_by_most(kept, train, 6).tolist() == [0, 2, 4]  # 1 is kept by one of three, 5 is nobody's
     apart = [np.array([0]), np.array([1]), np.array([1])]
-    assert kept_by_most(apart, [np.arange(3)] * 3, 3).tolist() == [1]
-    assert kept_by_most([np.array([e]) for e in range(3)], [np.arange(3)] * 3, 3).tolist() == [0, 1, 2]  # no two agree
+    assert distilled_by_most(apart, [np.arange(3)] * 3, 3).tolist() == [1]
+    assert distilled_by_most([np.array([e]) for e in range(3)], [np.arange(3)] * 3, 3).tolist() == [
+        0,
+        1,
+        2,
+    ]  # no two agree
 
 
 @pytest.mark.parametrize("seed", range(3))

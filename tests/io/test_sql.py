@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from addml.io.write import WriteError, check_target, stored
+from addml.io.write import WriteError, check_target, write_to_database
 
 pytest.importorskip("sqlalchemy")
 
@@ -45,29 +45,29 @@ def interrupted() -> Iterator[pa.Table]:
 
 
 def test_all_pieces_are_stored_and_passed_on(base: Path) -> None:
-    assert list(stored(PIECES, f"sqlite:///{base}", "scores")) == PIECES
+    assert list(write_to_database(PIECES, f"sqlite:///{base}", "scores")) == PIECES
     assert rows(base, "scores") == STORED
 
 
 def test_the_rows_of_the_day_before_are_replaced_and_views_stay(base: Path) -> None:
-    list(stored(PIECES, f"sqlite:///{base}", "scores"))
+    list(write_to_database(PIECES, f"sqlite:///{base}", "scores"))
     with sqlite3.connect(base) as connection:
         connection.execute("create view strange as select id from scores where score > 1")
-    list(stored(PIECES[1:], f"sqlite:///{base}", "main.scores"))
+    list(write_to_database(PIECES[1:], f"sqlite:///{base}", "main.scores"))
     assert rows(base, "scores") == STORED[2:]
     assert rows(base, "strange") == [(3,)]
 
 
 def test_an_interruption_leaves_the_old_table(base: Path) -> None:
-    list(stored(PIECES[1:], f"sqlite:///{base}", "scores"))
+    list(write_to_database(PIECES[1:], f"sqlite:///{base}", "scores"))
     with pytest.raises(KeyboardInterrupt):
-        list(stored(interrupted(), f"sqlite:///{base}", "scores"))
+        list(write_to_database(interrupted(), f"sqlite:///{base}", "scores"))
     assert rows(base, "scores") == STORED[2:]
 
 
 def test_an_interruption_leaves_no_new_table(base: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        list(stored(interrupted(), f"sqlite:///{base}", "scores"))
+        list(write_to_database(interrupted(), f"sqlite:///{base}", "scores"))
     assert [name for (name,) in rows(base, "(select name from sqlite_master)")] == ["orders"]
 
 
@@ -75,5 +75,5 @@ def test_a_table_of_something_else_is_not_replaced(base: Path) -> None:
     with pytest.raises(WriteError, match=r"the table 'orders' holds something else \(id, amount\)"):
         check_target(f"sqlite:///{base}", "orders")
     with pytest.raises(WriteError, match="Name another table, or drop this one"):
-        list(stored(PIECES, f"sqlite:///{base}", "orders"))
+        list(write_to_database(PIECES, f"sqlite:///{base}", "orders"))
     assert rows(base, "orders") == [(1, 5.0)]

@@ -42,7 +42,7 @@ def test_members_of_unequal_size_have_their_own_cutoffs():
 
 def test_rows_labelled_normal_are_never_dropped():
     sure = np.array([False, False, False, True])
-    _, (kept,) = distill(np.array([[1.0, 2, 3, 9]]), [member(4, 0.5, sure=sure)])
+    _, (kept,) = distill(np.array([[1.0, 2, 3, 9]]), [member(4, 0.5, labelled_normal=sure)])
     assert kept.tolist() == [True, True, False, True]
 
 

@@ -14,7 +14,7 @@ from addml.checkpoint import Checkpoint
 from addml.model_file import ModelFileError
 from addml.pipeline import batches as module
 from addml.pipeline import run
-from addml.pipeline.batches import features_of, reasons_for, scoring_place
+from addml.pipeline.batches import features_of, reasons_for, scoring_device
 from addml.pipeline.options import TABLE, Options
 from addml.progress import Progress
 
@@ -38,7 +38,7 @@ def test_a_table_is_scored_on_the_cpu_unless_something_else_is_said(monkeypatch,
     table = pa.table({"x": np.arange(50.0) % 11, "y": np.arange(50.0) % 7})
     model = ADDML(epochs=1, members=1, device="cpu").fit(table).model_
     monkeypatch.setattr(module, "resolve_device", {"auto": "cuda", "cuda:1": "cuda:1", "cpu": "cpu"}.__getitem__)
-    assert scoring_place(Options(device=asked), model)[0] == taken
+    assert scoring_device(Options(device=asked), model)[0] == taken
 
 
 READERS = {

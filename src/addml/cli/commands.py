@@ -120,7 +120,6 @@ def fit(file: File, options: Options) -> None:
 
 
 def _with_checkpoint(options: Options, name: str, command: str) -> Options:
-    """Set the default checkpoint of a table larger than memory."""
     from addml.pipeline.sources import on_disk_source
 
     if options.time is not None or on_disk_source(options, command) is None or options.checkpoint is not None:

@@ -155,13 +155,13 @@ def save_model(files: Files, model: Model) -> None:
 
 def write_result(files: Files, result: Result, findings: Findings, options: Options) -> Findings:
     """Write model, scored table, maps, report and figures; return the findings with notes on the writing."""
-    from addml.io.write import naming_file, stored, write_pieces, write_whole
+    from addml.io.write import naming_file, write_pieces, write_to_database, write_whole
     from addml.report import redacted, write_report
 
     save_model(files, result.model)
     notes, pieces = list[str](), result.scored
     if options.output_sql is not None:
-        pieces = stored(pieces, options.file, options.output_sql)
+        pieces = write_to_database(pieces, options.file, options.output_sql)
         if files.scored is None:
             n_rows = sum(piece.num_rows for piece in pieces)
             notes = [f"database: {n_rows:,} rows written to the table {options.output_sql}"]

@@ -21,7 +21,7 @@ from addml.explain import reason_texts
 from addml.inputs.frame import as_table
 from addml.model import Model
 from addml.pipeline.batches import BATCH_ROWS, features_of, reasons_for, scores_of
-from addml.pipeline.sources import names_beside
+from addml.pipeline.sources import unclashing_names
 from addml.text import TABLE
 
 ADDED = ("score", "is_anomaly", "p_value", "reasons")
@@ -70,7 +70,7 @@ class BatchScorer:
         columns = list(frame.columns if self.columns is None else self.columns)
         if not columns:
             return results.to_native()
-        names = dict(zip(columns, names_beside(columns, ADDED), strict=True))
+        names = dict(zip(columns, unclashing_names(columns, ADDED), strict=True))
         return frame.select(columns).rename(names).with_columns(*results.iter_columns()).to_native()
 
     def stream(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

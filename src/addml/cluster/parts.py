@@ -61,7 +61,6 @@ class Scoring:
         return result | {"rows": part["stop"] - part["start"]}
 
     def _score(self, part: Part) -> Iterator[pa.Table]:
-        """The ids, the file, the row numbers and the results."""
         file, schema = part["file"], pa.ipc.read_schema(pa.py_buffer(self.schema))
         rows = dataset.dataset([file], schema, "parquet", partitioning="hive", partition_base_dir=self.base)
         name, n_ids, row = os.path.relpath(file, self.base), len(self.scorer.columns or ()), part["start"] + 1

@@ -119,7 +119,6 @@ def _train(job: dict[str, Any], workers: int, folder: str) -> None:
 
 
 def _work(job: dict[str, Any]) -> None:
-    """Train on this worker's shard, in one process of Ray Train's group."""
     check_version(job["version"])
     group = TorchGroup(job["every"])
     storage = Storage(job["checkpoint"], job["scratch"], job["memory"])

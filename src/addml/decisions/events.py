@@ -75,7 +75,7 @@ def tail_threshold(ordered: np.ndarray, rate: float = TARGET_RATE) -> float:
     return float(start + unit * count * np.expm1(np.log(share / rate) / count))
 
 
-def budget_threshold(
+def event_budget_threshold(
     scores: np.ndarray, count: int, begins: Sequence[int] = (), window: int = 1, shortest: int = 1
 ) -> float:
     """tau with as many events above it as possible, at most `count`; at far lower thresholds, events merge again."""

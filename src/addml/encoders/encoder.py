@@ -72,7 +72,7 @@ class Encoder(Part, ABC):
     normal_ratio: ClassVar[float] = 2 / 3  # likewise
     tolerance: ClassVar[float] = 0.0  # distillation keeps rows up to this many median scores, whatever the ratio
     largest_batch: ClassVar[int] = 2**30  # rows
-    rows_an_epoch: ClassVar[int | None] = None  # None: all rows
+    rows_per_epoch: ClassVar[int | None] = None  # None: all rows
 
     def check(self) -> None:
         check_one_of("activation", self.activation, ACTIVATIONS)

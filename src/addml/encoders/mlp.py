@@ -96,7 +96,7 @@ class Autoencoder(Encoder):
     kind: ClassVar[str | None] = SERIES
     learning_rate: ClassVar[float] = 2e-3
     largest_batch: ClassVar[int] = 64  # small: neighbouring windows are nearly the same
-    rows_an_epoch: ClassVar[int | None] = 8000
+    rows_per_epoch: ClassVar[int | None] = 8000
     normal_ratio: ClassVar[float] = 0.9
     tolerance: ClassVar[float] = 3.0  # median residuals: rows within it are learned, so that rare shapes are normal
 

@@ -104,7 +104,7 @@ class RecurrentNetwork(FlatNetwork):
         for step in range(self.layout.window):
             below = steps[:, step]
             for layer, parts in enumerate(self.layers):
-                states[layer] = below = next_state(seen_by(below, parts), states[layer], parts)
+                states[layer] = below = next_state(input_part(below, parts), states[layer], parts)
             total = below if total is None or not self.mean else total + below
         return self.finish(total / self.layout.window if self.mean else total)
 
@@ -114,7 +114,7 @@ class RecurrentNetwork(FlatNetwork):
             below = sequences[-1] if len(sequences) == 1 else sequences[-1][:, 1:]
             states = zeros((len(self.weights), below.shape[1] + 1, below.shape[2], parts[1].shape[1]), below)
             for step in range(below.shape[1]):
-                states[:, step + 1] = next_state(seen_by(below[:, step], parts), states[:, step], parts)
+                states[:, step + 1] = next_state(input_part(below[:, step], parts), states[:, step], parts)
             sequences.append(states)
         pooled = sequences[-1][:, 1:].mean(1) if self.mean else sequences[-1][:, -1]
         z = self.finish(pooled)
@@ -164,7 +164,7 @@ def product(x: Array, matrix: Array) -> Array:
     return y.reshape(y.shape[0], *x.shape[1:-1], y.shape[-1])
 
 
-def seen_by(x: Array, parts: Parts) -> Array:
+def input_part(x: Array, parts: Parts) -> Array:
     """The input's part of a layer's states, U x + b (E, b, w), for x (E or 1, b, c)."""
     projected = product(x, parts[0])
     projected += parts[2]

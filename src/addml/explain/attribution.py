@@ -62,7 +62,7 @@ def baseline_row(rows: np.ndarray, origins: Sequence[int]) -> np.ndarray:
     return typical
 
 
-def kept_by_most(kept: list[np.ndarray], train: list[np.ndarray], rows: int) -> np.ndarray:
+def distilled_by_most(kept: list[np.ndarray], train: list[np.ndarray], rows: int) -> np.ndarray:
     """Rows kept by at least half of the members that train on them; if there are none, those kept by the most."""
     keeping, training = (sum(np.bincount(ids, minlength=rows) for ids in members) for members in (kept, train))
     share = keeping / np.maximum(training, 1)

@@ -118,7 +118,7 @@ def explained(
     The scores of groups (m,) with references of their own mix two models; the view comes from the one that adds more.
     """
     result = _explained(model, rows, origins, threads, series)
-    for group_model, index, weight in model.own_models(groups):
+    for group_model, index, weight in model.group_models(groups):
         group = _explained(group_model, rows[index], origins, threads, None)
         by_all, by_group = (1 - weight) * result.contributions[index], weight * group.contributions
         scores = ((1 - weight) * result.scores[index] + weight * group.scores)[:, None]

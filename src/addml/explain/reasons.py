@@ -205,7 +205,6 @@ class _Table:
         return Reason(names, min(candidate.share, 1.0), words, summary)
 
     def _together(self, row: int, candidates: Sequence[_Candidate], template: str) -> Reason:
-        """One reason for columns whose values are ordinary by themselves."""
         columns, share = [one.leader for one in candidates], min(sum(one.share for one in candidates), 1.0)
         names = tuple(self.names[column] for column in columns)
         if len(columns) > 1:

@@ -111,7 +111,7 @@ def as_rows(rows: Rows | np.ndarray) -> Rows:
     return MemoryRows(rows.astype(np.float32, copy=False)) if isinstance(rows, np.ndarray) else rows
 
 
-def of_rows(values: np.ndarray, source: Any) -> np.ndarray:
+def in_row_order(values: np.ndarray, source: Any) -> np.ndarray:
     """The values of steps in the order of the user's rows; `source` has the sampling, whose steps are in time order."""
     return values if source.sampling is None or source.sampling.steps is None else values[source.sampling.steps]
 

@@ -256,7 +256,7 @@ def draw(
     return *reservoir.sample(), reservoir.rows
 
 
-def draw_places(rows: int, most: int | None, seed: int) -> np.ndarray:
+def draw_indices(rows: int, most: int | None, seed: int) -> np.ndarray:
     """The indices of at most `most` of `rows` rows, ascending; the same rows that `draw` draws."""
     if most is None or rows <= most:
         return np.arange(rows)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from addml.inputs.frame import as_table, column_values, is_frame
-from addml.inputs.times import Ordered, check_times, order_words, utc_times
+from addml.inputs.times import Ordered, check_times, order_notes, utc_times
 from addml.preprocessing.groups import keys_of
 from addml.text import counted, listed
 
@@ -148,7 +148,7 @@ class Sampling:
 
     def notes(self) -> list[str]:
         """One sentence per change."""
-        notes = order_words(self.unsorted, self.repeated)
+        notes = order_notes(self.unsorted, self.repeated)
         if self.gaps:
             notes.append(f"{counted(self.filled_steps, 'missing step')} ({counted(self.gaps, 'gap')}) forward-filled")
         if self.breaks:
@@ -175,7 +175,7 @@ def read_series(X: Any, by: Sequence[str] = (), sampling: Sampling | None = None
         is_split = is_frame(item) and bool(by) and (key is None or not set(by).isdisjoint(as_table(item).column_names))
         rows = _read_rows(item, label, by if is_split else ())
         if is_split:
-            keys, codes = entities_of(as_table(item), by)
+            keys, codes = entity_codes(as_table(item), by)
         else:
             keys, codes = [rows.key or (key if by else None)], np.zeros(len(rows.values), np.int64)
         ordered = Ordered.of(rows.values, rows.times, codes)
@@ -194,7 +194,7 @@ def read_series(X: Any, by: Sequence[str] = (), sampling: Sampling | None = None
     return result
 
 
-def entities_of(table: Any, by: Sequence[str]) -> tuple[list[str | None], np.ndarray]:
+def entity_codes(table: Any, by: Sequence[str]) -> tuple[list[str | None], np.ndarray]:
     """The keys of the entities of a table, and the index of each row's key; without `by`, the only key is None."""
     if not by:
         return [None], np.zeros(table.num_rows, np.int64)

@@ -17,7 +17,7 @@ from addml.errors import DroppedColumnsWarning, rows_before, warn, warn_of_texts
 from addml.inputs import LazyRows, MemoryRows, Rows, Vectorizer, sides_of
 from addml.inputs.frame import as_table, check_names, is_frame
 from addml.preprocessing.categories import BooleanColumn, CategoryColumn
-from addml.preprocessing.column_types import UNREAD, Kept, find_copies, fit_column
+from addml.preprocessing.column_types import UNREAD, LearnedColumn, find_copies, fit_column
 from addml.preprocessing.groups import Groups
 from addml.preprocessing.numbers import Column, DateColumn, NumberColumn, flag_distance, one_chunk
 from addml.preprocessing.profile import ColumnProfile, DriftCounter, column_profiles
@@ -48,7 +48,7 @@ class Columns:
         if not table.num_rows:
             raise ValueError("the table has no rows; at least one is needed to learn from")
         decisions = {name: fit_column(name, table[name]) for name in table.column_names}
-        kept = {name: decision for name, decision in decisions.items() if isinstance(decision, Kept)}
+        kept = {name: decision for name, decision in decisions.items() if isinstance(decision, LearnedColumn)}
         copies = find_copies(table, kept)
         reasons = {name: decision for name, decision in decisions.items() if isinstance(decision, str)}
         reasons |= {name: f"copy of column {original!r}" for name, original in copies.items()}
@@ -251,7 +251,6 @@ class Standardised:
         return out
 
     def _write(self, values: list[np.ndarray], out: np.ndarray) -> None:
-        """Write the features of the values of all columns to `out`."""
         for position, target, table in self._coded:
             out[:, target] = table.take(values[position], axis=0, mode="clip")
         numbers = np.empty((len(out), len(self._features.median)), order="F")

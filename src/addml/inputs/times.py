@@ -168,7 +168,7 @@ class Ordered:
         return cls(values, None if times is None else keys[starts], codes[starts], steps, unsorted, repeated)
 
 
-def order_words(unsorted: int, repeated: int) -> list[str]:
+def order_notes(unsorted: int, repeated: int) -> list[str]:
     """One sentence if rows were sorted, and one if rows were averaged."""
     notes = [f"rows sorted by time: {unsorted:,} out of order"] if unsorted else []
     if repeated:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from addml import arrow
-from addml.arrow import DAY_FIRST, MISSING_MARKERS, MONTH_FIRST, PER_DAY, NumberFormat, first_of
+from addml.arrow import DAY_FIRST, MISSING_MARKERS, MONTH_FIRST, PER_DAY, NumberFormat, first_true
 from addml.io.csv_dialect import CsvRow, Dialect, csv_rows
 from addml.io.source import DAMAGE, LARGEST_BLOCK, SAMPLE_BYTES, Origin, ReadError
 from addml.io.values import check_columns
@@ -220,7 +220,7 @@ def _parse_batch(batch: pa.RecordBatch, dialect: Dialect) -> pa.RecordBatch:
 
 def _check_parsed(wrong: np.ndarray, texts: pa.Array, column: int, kind: str) -> None:
     """Raise the error that Arrow would raise for the first wrong text; `_explain` adds the line."""
-    if (row := first_of(wrong)) is not None:
+    if (row := first_true(wrong)) is not None:
         raise pa.ArrowInvalid(f"CSV column #{column}: conversion error to {kind}: invalid value '{texts[row]}'")
 
 
@@ -296,7 +296,6 @@ def _undecodable(origin: Origin, dialect: Dialect) -> ReadError:
 
 
 def _body(origin: Origin, dialect: Dialect, extra_lines: Iterable[str] = ()) -> Iterator[CsvRow]:
-    """The rows below the header, followed by those of `extra_lines`."""
     with origin.open_text(dialect.encoding, newline="") as stream:
         lines = islice(stream, dialect.skip_lines, None)
         for row in csv_rows(chain(lines, extra_lines), dialect.format):

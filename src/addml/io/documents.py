@@ -210,7 +210,6 @@ def _read_sheet(origin: Origin, sheet: str | None, skip_rows: int) -> tuple[str,
 
 
 def _candidates(book: Any, sheet: str | None, source: str) -> list[Any]:
-    """The named sheet, or all sheets, visible ones first."""
     if sheet is None:
         return sorted(book.worksheets, key=lambda worksheet: bool(worksheet.sheet_state != "visible"))
     names = [worksheet.title for worksheet in book.worksheets]

@@ -72,10 +72,10 @@ def read_images(
     become white. 16-bit images become fractions of 8 bits, floating-point images are not rescaled. Unreadable files
     raise an error unless `skip_broken`. Other files and links to folders are ignored and listed in the notes.
     """
-    return look_at(folder, size=size, channels=channels, largest=largest).read(skip_broken)
+    return read_heads(folder, size=size, channels=channels, largest=largest).read(skip_broken)
 
 
-def look_at(
+def read_heads(
     folder: str | os.PathLike[str],
     *,
     size: int | tuple[int, int] | None = None,
@@ -238,7 +238,6 @@ def _path_or_bytes(folder: Path, name: str) -> Path | IO[bytes]:
 
 @lru_cache(maxsize=1)
 def _archive(path: Path) -> zipfile.ZipFile:
-    """An open archive, so that its directory is read only once."""
     return zipfile.ZipFile(path)
 
 

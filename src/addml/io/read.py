@@ -150,7 +150,7 @@ def csv_columns(source: str | os.PathLike[str], **fields: Any) -> list[str]:
     return list(sniff(origin, options)[0].names)
 
 
-def refuse_idle(source: str, kind: str, options: Mapping[str, Any]) -> None:
+def check_options_apply(source: str, kind: str, options: Mapping[str, Any]) -> None:
     """Raise for options that do not apply to the source's format."""
     for name, formats in APPLIES_TO.items():
         value = options.get(name)
@@ -194,16 +194,15 @@ def _format_by_content(origin: Origin, named: str | None) -> str:
 
 
 def _locate(source: str | os.PathLike[str], options: FileOptions) -> tuple[Origin, str, list[str]]:
-    """The source's bytes, their format and notes."""
     name = without_password(os.fspath(source))
     if is_address(os.fspath(source)):
-        refuse_idle(name.split("://")[0] + " database", "database", vars(options))
+        check_options_apply(name.split("://")[0] + " database", "database", vars(options))
         return Origin(name, address=os.fspath(source)), "database", []
     if options.query is not None:
         raise ReadError(f"{name}: is a file. A query is only for databases (sqlite:///shop.db).")
     origin = find_origin(source, options.part)
     kind, notes = format_of(origin)
-    refuse_idle(name, kind, vars(options) | ({"part": None} if origin.is_chosen else {}))
+    check_options_apply(name, kind, vars(options) | ({"part": None} if origin.is_chosen else {}))
     member = f", its file {origin.member}" if origin.member else ""
     if origin.compression:
         notes.append(f"compression: {origin.compression}{member}")

@@ -161,7 +161,7 @@ def _locate(name: str) -> Origin:
     if name == STANDARD_INPUT:
         return Origin("standard input", content=sys.stdin.buffer.read())
     if is_remote(name):
-        return Origin(without_credentials(name), fetched(name))
+        return Origin(without_credentials(name), download(name))
     if not name:  # Path("") is the current folder
         raise ReadError("the path is empty. Give a file or a folder ('.' is the current folder).")
     path = Path(os.path.expanduser(name))
@@ -241,7 +241,7 @@ def without_credentials(address: str) -> str:
 
 
 @cache
-def fetched(address: str) -> Path:
+def download(address: str) -> Path:
     """A local copy of a file, or of the Parquet files in a store's folder; deleted when Python exits."""
     folder = Path(tempfile.mkdtemp(prefix="addml-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

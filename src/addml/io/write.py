@@ -260,7 +260,7 @@ def _excel_value(value: Any) -> Any:
     return value if value is None or isinstance(value, int | date | time | Decimal) else visible(str(value))
 
 
-def stored(pieces: Iterable[pa.Table], address: str, table: str) -> Iterator[pa.Table]:
+def write_to_database(pieces: Iterable[pa.Table], address: str, table: str) -> Iterator[pa.Table]:
     """Yield the pieces and write each to the database, all in one transaction: a failure changes nothing."""
     remaining = iter(pieces)
     first = next(remaining)

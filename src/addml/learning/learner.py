@@ -12,12 +12,12 @@ from addml.arrays import (
     Array,
     as_like,
     column_sums,
+    count_mask,
+    empty_beside,
     evenly_spaced_with_ends,
     folder_of,
     index_like,
     namespace,
-    present,
-    room,
     row_sums,
     to_numpy,
     zeros,
@@ -130,7 +130,7 @@ class MetricLearner:
         parts = (center_distances(z, center, self.loss.distance)[0] for z in blocks)
         if not isinstance(ids, IdFiles):
             return namespace(center).concat(list(parts), axis=1)
-        distances = room(ids.shape, to_numpy(center).dtype, ids.parts[0])
+        distances = empty_beside(ids.shape, to_numpy(center).dtype, ids.parts[0])
         start = 0
         for part in parts:
             distances[:, start : start + part.shape[1]] = to_numpy(part)
@@ -179,7 +179,7 @@ class ReconstructionLearner(MetricLearner):
         error = output - x
         rows = zeros(error.shape[:1], error) + batch.normal
         if batch.is_padded:
-            error *= present(batch.normal_counts, batch.normal, error)[:, :, None]
+            error *= count_mask(batch.normal_counts, batch.normal, error)[:, :, None]
             rows = as_like(batch.normal_counts, error).clip(1)
         numbers = rows * x.shape[-1]  # (E,)
         value = row_sums(column_sums(error * error))[:, 0, 0] / numbers
@@ -193,7 +193,7 @@ class ReconstructionLearner(MetricLearner):
 
 def real_ids(ids: Array, sizes: Sequence[int]) -> Array | None:
     """Which ids (E, n) are not padding; None if all are real."""
-    return None if min(sizes) == ids.shape[1] else present(sizes, ids.shape[1], ids)
+    return None if min(sizes) == ids.shape[1] else count_mask(sizes, ids.shape[1], ids)
 
 
 def distill(scores: Array, members: Sequence[Member], group: Group = ALONE) -> tuple[Array, list[np.ndarray]]:
@@ -215,13 +215,13 @@ def distill(scores: Array, members: Sequence[Member], group: Group = ALONE) -> t
         tolerances = as_like(np.array([member.tolerance for member in members]), medians)
         cutoff = namespace(cutoff).maximum(cutoff, medians * tolerances)
     if isinstance(scores, np.ndarray):
-        is_normal = np.less_equal(scores, cutoff[:, None], out=room(scores.shape, bool, scores))
+        is_normal = np.less_equal(scores, cutoff[:, None], out=empty_beside(scores.shape, bool, scores))
     else:
         is_normal = to_numpy(scores <= cutoff[:, None])
     kept = [row[:size] for row, size in zip(is_normal, sizes, strict=True)]  # P
     for e, member in enumerate(members):
-        if member.sure is not None:
-            kept[e] = kept[e] | member.sure
+        if member.labelled_normal is not None:
+            kept[e] = kept[e] | member.labelled_normal
     return cutoff, kept
 
 

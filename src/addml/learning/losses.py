@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from addml.arrays import Array, as_like, column_sums, convert, dots, gram, namespace, present, row_sums
+from addml.arrays import Array, as_like, column_sums, convert, count_mask, dots, gram, namespace, row_sums
 from addml.distances import (
     DISTANCES,
     NOT_A_DISTANCE,
@@ -120,7 +120,7 @@ def instance_closeness(z: Array, center: Array, batch: Batch, part: InstanceClos
     normal_pairs = distances[:, :size, :size]
     fill_diagonal(normal_pairs, NOT_A_DISTANCE)
     if batch.is_padded:
-        is_padding = ~present(batch.normal_counts, size, z)
+        is_padding = ~count_mask(batch.normal_counts, size, z)
         normal_pairs[is_padding[:, :, None] | is_padding[:, None, :]] = NOT_A_DISTANCE
     ks = [count_of(part.hard_ratio, rows * (rows - 1) // 2) for rows in batch.normal_counts]
     cutoff, count, mean = hardest(unordered(normal_pairs), ks)  # tau^h
@@ -161,8 +161,8 @@ def hard_closeness(z: np.ndarray, k: int) -> Loss:
 def _add_anomalies(coefficients: Array, distances: Array, batch: Batch, part: InstanceCloseness) -> tuple[Array, Array]:
     """Set the coefficients of pairs with an anomaly; returns the sum of their losses and their number, (E,)."""
     size = batch.normal
-    normal = present(batch.normal_counts, size, distances)
-    anomalous = present(batch.anomaly_counts, distances.shape[1] - size, distances)
+    normal = count_mask(batch.normal_counts, size, distances)
+    anomalous = count_mask(batch.anomaly_counts, distances.shape[1] - size, distances)
     mixed_pairs = anomalous[:, :, None] & normal[:, None, :]
     inside, total, count = _hinge(distances[:, size:, :size], mixed_pairs, part.used_margin)
     coefficients[:, size:, :size] = -inside
@@ -191,8 +191,8 @@ def _mined_loss(
 
     xp = namespace(z)
     coefficients, values, cutoffs = xp.zeros_like(distances), [], []
-    normal = present(batch.normal_counts, batch.normal, z)
-    real = xp.concat([normal, present(batch.anomaly_counts, z.shape[1] - batch.normal, z)], axis=1)
+    normal = count_mask(batch.normal_counts, batch.normal, z)
+    real = xp.concat([normal, count_mask(batch.anomaly_counts, z.shape[1] - batch.normal, z)], axis=1)
     for e in range(len(z)):
         (rows,) = xp.nonzero(real[e]) if xp.__name__ == "numpy" else xp.nonzero(real[e], as_tuple=True)
         mined = miner(torch.as_tensor(z[e][rows]), torch.as_tensor(rows >= batch.normal).long())
@@ -219,12 +219,12 @@ def center_closeness(z: Array, center: Array, batch: Batch, part: CenterClosenes
     distances, back = center_distances(z, center, part.distance)  # D^(m)
     normal, anomalous = distances[:, : batch.normal], distances[:, batch.normal :]
     if batch.is_padded:
-        normal = xp.where(present(batch.normal_counts, batch.normal, z), normal, NOT_A_DISTANCE)
+        normal = xp.where(count_mask(batch.normal_counts, batch.normal, z), normal, NOT_A_DISTANCE)
     cutoff, count, mean = hardest(normal, [count_of(part.hard_ratio, rows) for rows in batch.normal_counts])  # tau^h
     hard = convert(normal >= cutoff[:, None], normal)  # Q^(m), as 0 and 1
     if not any(batch.anomaly_counts):
         return Loss(mean, back(hard / count.clip(1)[:, None]), cutoff)
-    real = present(batch.anomaly_counts, anomalous.shape[1], z)
+    real = count_mask(batch.anomaly_counts, anomalous.shape[1], z)
     inside, anomaly_loss, anomaly_count = _hinge(anomalous, real, part.used_margin)
     total = mean * count + anomaly_loss
     count = (count + anomaly_count).clip(1)

@@ -22,7 +22,9 @@ class Member:
     random: np.random.Generator  # shuffles the rows
     normal_ratio: float = 2 / 3
     anomalies: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # labelled rows, in neither M nor V
-    sure: np.ndarray | None = None  # which of `train` are labelled normal, so that distillation never drops them
+    labelled_normal: np.ndarray | None = (
+        None  # which of `train` are labelled normal, so that distillation never drops them
+    )
     tolerance: float = 0.0  # distillation keeps rows up to this many median scores, whatever `normal_ratio`
 
 

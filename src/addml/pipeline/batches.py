@@ -39,7 +39,7 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 Batch = tuple[int, pa.RecordBatch]  # index of the first row, rows
 
 
-def scoring_place(options: Options, model: Model) -> tuple[str, int]:
+def scoring_device(options: Options, model: Model) -> tuple[str, int]:
     """The device to score on and the number of threads; a table is scored on the CPU unless a device is named."""
     device = "cpu" if options.device == "auto" and model.kind == TABLE else resolve_device(options.device)
     return device, max_threads(options.jobs) if device == "cpu" else 1
@@ -55,7 +55,7 @@ def score_all(
     folder: str | None = None,
 ) -> tuple[Scored, DriftCounter]:
     """Score every batch on threads and count drift; `known` rows are not listed, `folder` takes rows beyond memory."""
-    device, threads = scoring_place(options, model)
+    device, threads = scoring_device(options, model)
     drift, scored = drift_of(model), Scored(max(LISTED, options.top, options.flag or 0), folder)
     work = partial(score_batch, model, options, device, list(carried), known)
     with blas_threads(1):

@@ -30,7 +30,7 @@ from addml.pipeline.options import Options, check_applies
 from addml.pipeline.ranking import rank_correlation, ranks
 from addml.pipeline.run import kind_of, load_model
 from addml.pipeline.series_source import SeriesSource
-from addml.pipeline.sources import check_text, expected_rows, names_beside, on_disk, open_for_model
+from addml.pipeline.sources import check_text, expected_rows, on_disk, open_for_model, unclashing_names
 from addml.pipeline.table_source import use_threads
 from addml.preprocessing.profile import DriftCounter, drift_warning
 from addml.progress import Progress
@@ -64,7 +64,7 @@ def _scored_batches(
     beside: Sequence[tuple[str, str]] = (),
 ) -> Iterator[tuple[int, pa.RecordBatch, list[str], np.ndarray, np.ndarray]]:
     """Yield the first row's index, the rows, the id columns, features and scores of each batch; `drift` is updated."""
-    device = batches.scoring_place(options, model)[0]
+    device = batches.scoring_device(options, model)[0]
     data, ids = open_for_model(options, model, batches.BATCH_ROWS, beside)
     with progress.stage(stage, expected_rows(options.file, data.rows)) as advance, blas_threads(1):
         for start, batch in batches.with_starts(data):
@@ -102,7 +102,7 @@ class ModelDiff:
 
     @property
     def table(self) -> pa.Table:
-        names = names_beside(self.ids.column_names, self.columns)
+        names = unclashing_names(self.ids.column_names, self.columns)
         return pa.table(dict(zip(names, self.ids.columns, strict=True)) | self.columns)
 
     def listed(self, top: int) -> list[dict[str, Any]]:

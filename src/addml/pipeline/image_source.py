@@ -19,15 +19,15 @@ from addml.explain import Reason, contributions_of, reason_texts
 from addml.findings import Findings, Picture
 from addml.inputs import LazyRows
 from addml.inputs.array import PHOTO_SIDE
-from addml.inputs.disk import draw_places
-from addml.io.image_folder import LARGEST, Heads, Pictures, look_at
+from addml.inputs.disk import draw_indices
+from addml.io.image_folder import LARGEST, Heads, Pictures, read_heads
 from addml.model import Model
 from addml.pipeline import ranking
-from addml.pipeline.batches import scoring_place
+from addml.pipeline.batches import scoring_device
 from addml.pipeline.options import Options, decisions_given
 from addml.pipeline.run import fit_model
 from addml.pipeline.sources import free_memory
-from addml.progress import Progress, epochs_to
+from addml.progress import Progress, advance_per_epoch
 from addml.scoring.patches import resized
 from addml.text import IMAGE, counted, figure
 
@@ -53,16 +53,19 @@ class ImageSource:
 
     def train(self, progress: Progress) -> Model:
         options, size = self.options, _size(self.options.size)
-        heads = look_at(options.file, size=size)
+        heads = read_heads(options.file, size=size)
         encoder = self._encoder(heads)
         is_photo = encoder == Pretrained.name
         self._check_maps(is_photo)
         if is_photo:
-            heads = look_at(options.file, size=size, largest=PHOTO_SIDE)
+            heads = read_heads(options.file, size=size, largest=PHOTO_SIDE)
         self.pictures = pictures = self._read(heads, progress, "use a smaller --size", copies=2)
-        self.sampled = draw_places(len(pictures.names), None if options.all_rows else options.sample, options.seed)
+        self.sampled = draw_indices(len(pictures.names), None if options.all_rows else options.sample, options.seed)
         images = pictures.images if len(self.sampled) == len(pictures.names) else pictures.images[self.sampled]
-        with progress.stage("Training", options.epochs, len(images) * options.members) as advance, epochs_to(advance):
+        with (
+            progress.stage("Training", options.epochs, len(images) * options.members) as advance,
+            advance_per_epoch(advance),
+        ):
             try:
                 model = fit_model(options, images, encoder=encoder)
             except ValueError as error:
@@ -87,7 +90,6 @@ class ImageSource:
             raise AddmlError("--maps needs a model fitted with --encoder pretrained.", option="maps")
 
     def _read(self, heads: Heads, progress: Progress, remedy: str, copies: int = 1) -> Pictures:
-        """Read the images if memory has room for `copies` of their pixels."""
         file, rows, shape, free = self.options.file, len(heads.known), heads.shape, free_memory()
         size = copies * (4 if heads.deep else 1) * rows * math.prod(shape)
         if size > free:
@@ -138,7 +140,7 @@ class ImageSource:
         self._check_maps(model.scorer.on_patches)
         if options.size is not None:
             raise AddmlError(f"--size {options.size}: the model sets the size, {shape[1:]}; remove --size.")
-        heads = look_at(options.file, size=(shape[1], shape[2]), channels=shape[0])
+        heads = read_heads(options.file, size=(shape[1], shape[2]), channels=shape[0])
         pictures = self._read(heads, progress, "score a part of them at a time")
         warning = model.vectorizer.scale_warning(pictures.images)  # type: ignore[attr-defined]
         if warning is not None:
@@ -160,8 +162,7 @@ class ImageSource:
         return np.asarray((maps - np.quantile(maps, COLOURED, axis=(1, 2), keepdims=True)).clip(0))
 
     def _in_parts(self, stage: str, work: Work, model: Model, images: np.ndarray, progress: Progress) -> np.ndarray:
-        """The results of `work` for all images, a block at a time."""
-        device, threads = scoring_place(self.options, model)
+        device, threads = scoring_device(self.options, model)
         block = 8 if model.scorer.on_patches else model.block("cpu")
         size = max(1, NUMBERS_AT_ONCE // model.encoder.inputs if stage == "Scoring" else block * threads)
         results = []

@@ -20,7 +20,7 @@ from addml.arrow import PLAIN_NUMBERS, as_numbers, as_text, is_date, is_numeric,
 from addml.errors import AddmlError
 from addml.findings import Hidden
 from addml.inputs.table import Columns
-from addml.pipeline.options import KNOWN_ENDING, Options, names_file, read_toml
+from addml.pipeline.options import KNOWN_ENDING, Options, is_known_file, read_toml
 from addml.pipeline.sources import find
 from addml.text import counted, did_you_mean, listed
 
@@ -152,7 +152,7 @@ class KnownRows:
             if not parts:
                 raise AddmlError(f"{option} {text}: must be row numbers, ids or a {KNOWN_ENDING} file.")
             ids = [Entry(f"{option} {part}", frozenset([part])) for part in parts]
-            entries += _read(text) if names_file(text) else ids
+            entries += _read(text) if is_known_file(text) else ids
         expired = [entry for entry in entries if entry.expires and entry.expires < (today or date.today())]
         for entry in expired:
             warnings.warn(f"{entry.words} expired on {entry.expires} and is ignored: renew or remove it", stacklevel=1)

@@ -237,7 +237,7 @@ def is_switch(name: str) -> bool:
     return types()[name] in (bool, bool | None)
 
 
-def names_file(text: str) -> bool:
+def is_known_file(text: str) -> bool:
     """Whether a value of --known-normal or --known-anomalies names a file."""
     return text.lower().endswith(KNOWN_ENDING)
 

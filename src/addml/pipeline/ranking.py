@@ -11,14 +11,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.arrays import folder_of, mapped, room
+from addml.arrays import empty_beside, folder_of, mapped
 from addml.decisions.decision import FLAG, MAX_FALSE_ALARMS, PER_DAY, Decision, budget_threshold, discovery_threshold
 from addml.explain import Reason as ColumnReason
 from addml.explain import groups
 from addml.findings import Finding, Findings, Group, Hidden, Reason, Usual, versions
 from addml.model import Model
 from addml.pipeline.options import Options
-from addml.pipeline.sources import names_beside
+from addml.pipeline.sources import unclashing_names
 from addml.preprocessing.profile import DriftCounter
 from addml.text import TABLE
 
@@ -199,7 +199,7 @@ def scored_tables(
     are_new: bool,
 ) -> Iterator[pa.Table]:
     """The scored table, in pieces; `known`: descriptions of the entries that mark rows as known."""
-    start, all_ranks, names = 0, ranks(scores), names_beside(ids, RESERVED)
+    start, all_ranks, names = 0, ranks(scores), unclashing_names(ids, RESERVED)
     for piece in scored:
         score, codes, words = piece[SCORE].to_numpy(), piece[KNOWN].to_numpy(), piece[WORDS]
         rank = all_ranks[start : start + len(score)]
@@ -224,11 +224,13 @@ def scored_tables(
 
 def ranks(scores: np.ndarray) -> np.ndarray:
     """The rank of every score: 1 is the highest; ties in row order."""
-    result = room(scores.shape, np.int64, scores)
+    result = empty_beside(scores.shape, np.int64, scores)
     if folder_of(scores) is None:
         result[np.argsort(-scores, kind="stable")] = np.arange(1, len(scores) + 1)
         return result
-    keys = room(scores.shape, np.complex128, scores)  # (-score, row) as a complex number: sorts in place on disk
+    keys = empty_beside(
+        scores.shape, np.complex128, scores
+    )  # (-score, row) as a complex number: sorts in place on disk
     for start in range(0, len(scores), AT_ONCE):
         part = slice(start, start + AT_ONCE)
         keys.real[part], keys.imag[part] = -scores[part], np.arange(start, start + len(scores[part]))

@@ -20,12 +20,12 @@ from addml.explain import contributions_of
 from addml.explain.attribution import channel_distances, expected_bands
 from addml.findings import EventPicture, Finding, Findings, Reason, Track
 from addml.inputs import Window
-from addml.inputs.series import Series, choose_window, entities_of, forward_filled, split
+from addml.inputs.series import Series, choose_window, entity_codes, forward_filled, split
 from addml.inputs.series_vectorizer import WindowRows
-from addml.inputs.times import Ordered, check_times, column_times, order_words
+from addml.inputs.times import Ordered, check_times, column_times, order_notes
 from addml.model import Model
 from addml.pipeline import sources
-from addml.pipeline.batches import scoring_place
+from addml.pipeline.batches import scoring_device
 from addml.pipeline.evaluation import evaluate
 from addml.pipeline.labels import UNKNOWN, read_label
 from addml.pipeline.options import Options
@@ -33,7 +33,7 @@ from addml.pipeline.ranking import LISTED, Result, highest, training_findings
 from addml.pipeline.run import fit_model, one_sided
 from addml.preprocessing.numbers import refuse_infinity
 from addml.preprocessing.profile import BETWEEN
-from addml.progress import Progress, epochs_to
+from addml.progress import Progress, advance_per_epoch
 from addml.text import SERIES, counted, figure, listed
 
 MOST_REPEATED = 0.33  # share of rows that repeat a time; more of them mean several entities
@@ -64,7 +64,7 @@ class SeriesSource:
             data.notes.append(f"windows of {window} steps: {reason} (set --window to change it)")
         windows = Window(window, causal=options.causal)
         sides = one_sided(options.one_sided, data.channels)
-        with progress.stage("Training", options.epochs) as advance, epochs_to(advance):
+        with progress.stage("Training", options.epochs) as advance, advance_per_epoch(advance):
             model = fit_model(options, data.series, window=windows, one_sided=sides, by=data.roles.by or None)
         if model.vectorizer.groups is not None:
             data.notes.append(re.sub(r"\brows\b", "steps", model.vectorizer.groups.note))
@@ -122,7 +122,7 @@ class SeriesSource:
             data.notes.append(f"not in training, so compared with all of {listed(model.by)}: {names}")
         with progress.stage("Scoring", None):
             rows = cast(WindowRows, model.vectorizer.read(data.series))
-            return data, rows, model.scores(rows, *scoring_place(self.options, model))
+            return data, rows, model.scores(rows, *scoring_device(self.options, model))
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def _reasons(scored: _Scored, events: list[Event]) -> list[tuple[Reason, ...]]:
     steps = np.concatenate(chosen)
     result = channel_distances(model, rows, steps)
     if result is None:  # no training windows: contributions to the score are worse, see benchmarks/channels.py
-        contributions = contributions_of(model, rows, steps, *scoring_place(options, model))
+        contributions = contributions_of(model, rows, steps, *scoring_device(options, model))
         result = np.maximum(contributions, 0), np.full(contributions.shape, np.nan)
     ends = np.cumsum([len(part) for part in chosen])[:-1]
     distances, expected = (np.split(values, ends) for values in result)
@@ -229,7 +229,7 @@ def _scored_table(scored: _Scored) -> pa.Table:
             ends = zip(("low", "expected", "high"), bands[:, steps, channel], strict=True)
             columns |= {f"{name}_{end}": values for end, values in ends}
     ids = data.table.select(list(dict.fromkeys([str(options.time), *data.roles.by, *data.roles.ids])))
-    return pa.table(dict(zip(sources.names_beside(ids.column_names, columns), ids.columns, strict=True)) | columns)
+    return pa.table(dict(zip(sources.unclashing_names(ids.column_names, columns), ids.columns, strict=True)) | columns)
 
 
 def _track(data: SeriesTable, scores: np.ndarray, ranked: Sequence[Finding], **more: Any) -> Track:
@@ -299,7 +299,7 @@ class SeriesTable:
         start, end, peak = map(self.time_text, (event.start, event.stop - 1, event.peak))
         times = {"start": start, "end": end, "peak": peak, "steps": event.stop - event.start}
         key = self.series[self.entity(event.peak)].key
-        names = sources.names_beside(self.roles.by, times)
+        names = sources.unclashing_names(self.roles.by, times)
         return times if key is None else dict(zip(names, key.split(BETWEEN), strict=True)) | times
 
     def time_text(self, step: int) -> str:
@@ -331,7 +331,7 @@ def read_series(options: Options, progress: Progress, model: Model | None = None
     values = np.column_stack([table[name].cast("float64").to_numpy() for name in channels])
     for channel, name in zip(values.T, channels, strict=True):
         refuse_infinity(channel, name)
-    keys, codes = entities_of(table, roles.by)
+    keys, codes = entity_codes(table, roles.by)
     ordered = _in_order(data, table[time], values, codes)
     assert ordered.times is not None
     labels = None
@@ -375,5 +375,5 @@ def _in_order(data: sources.Input, column: pa.ChunkedArray, values: np.ndarray, 
         repeated = f"{ordered.repeated:,} of {counted(len(times), 'row')} repeat a time"
         remedy = "if the file has several machines, add --by COLUMN, else give every row its own time"
         raise AddmlError(f"{where}: {repeated}; {remedy}.", column=data.options.time)
-    data.notes.extend([*([note] if note else []), *order_words(ordered.unsorted, ordered.repeated)])
+    data.notes.extend([*([note] if note else []), *order_notes(ordered.unsorted, ordered.repeated)])
     return ordered

@@ -22,8 +22,8 @@ from addml.inputs.disk import LEAST_STREAMED, Source, open_source
 from addml.io.binary import is_parquet
 from addml.io.documents import is_address
 from addml.io.image_folder import is_image_folder
-from addml.io.read import STREAMED, Batches, csv_columns, format_of, open_batches, read_table, refuse_idle
-from addml.io.source import PACKED_NAMES, STANDARD_INPUT, ReadError, fetched, find_origin, is_remote, is_special
+from addml.io.read import STREAMED, Batches, check_options_apply, csv_columns, format_of, open_batches, read_table
+from addml.io.source import PACKED_NAMES, STANDARD_INPUT, ReadError, download, find_origin, is_remote, is_special
 from addml.model import Model
 from addml.pipeline.options import MEMORY, Options
 from addml.preprocessing.profile import TextCells
@@ -110,7 +110,7 @@ def why_not_numeric(column: pa.ChunkedArray) -> str | None:
     return "no numbers"
 
 
-def names_beside(ids: Sequence[str], columns: Collection[str]) -> list[str]:
+def unclashing_names(ids: Sequence[str], columns: Collection[str]) -> list[str]:
     """The names of id columns beside `columns`; one that clashes becomes `id_NAME`."""
     taken, names = {*ids, *columns}, []
     for name in ids:
@@ -185,7 +185,7 @@ def on_disk_source(options: Options, command: str = "detect") -> Source | None:
                 scope = f"--{name} applies to training on Parquet files with --all-rows"
                 raise AddmlError(f"{options.source}: {scope}; remove it, or train that way.")
         return None
-    refuse_idle(options.source, "parquet", options.reading)
+    check_options_apply(options.source, "parquet", options.reading)
     source, memory = open_source(path), parameters.size("--memory", options.memory or MEMORY)
     is_larger = source.size > memory and len(source) >= LEAST_STREAMED
     return source if is_larger or options.engine is not None else None
@@ -306,7 +306,7 @@ def expected_rows(file: str, rows: int | None = None) -> int | None:
 
 def is_large(file: str) -> bool:
     """Whether a table may not fit into memory."""
-    path = fetched(file) if is_remote(file) else Path(os.path.expanduser(file))
+    path = download(file) if is_remote(file) else Path(os.path.expanduser(file))
     size = 0
     for part in (path, *path.rglob("*")):
         if part.is_file():

@@ -23,7 +23,7 @@ from addml.pipeline.labels import NORMAL, KnownRows, TrainingLabels, read_label,
 from addml.pipeline.options import MEMORY, Options
 from addml.pipeline.run import fit_model, one_sided
 from addml.preprocessing.profile import EPOCH, DriftCounter, TextCells, drift_warning
-from addml.progress import Progress, epochs_to, stages_to
+from addml.progress import Progress, advance_per_epoch, stages_to
 from addml.text import TABLE, counted, listed
 
 
@@ -77,7 +77,10 @@ class TableSource:
         if y is not None:
             notes.append(labels.note(y))
         self.notes, self.sampled, self.table = tuple(notes), sampled, table.select(roles.features)
-        with progress.stage("Training", options.epochs, len(sampled) * options.members) as advance, epochs_to(advance):
+        with (
+            progress.stage("Training", options.epochs, len(sampled) * options.members) as advance,
+            advance_per_epoch(advance),
+        ):
             return self._fit(self.table, self.table.column_names, y)
 
     def _train_on_disk(self, source: Source, progress: Progress) -> Model:
@@ -227,13 +230,11 @@ def use_threads(jobs: int | None) -> None:
 
 
 def _warn_of_texts(cells: TextCells, options: Options) -> None:
-    """Warn of text in numeric columns, so that the user can correct it."""
     for sentence in cells.words(hidden=options.redact):
         warnings.warn(sentence, stacklevel=3)
 
 
 def _warn_of_drift(drift: DriftCounter, summary: Sequence[dict[str, Any]], options: Options) -> None:
-    """Warn of values and columns that differ from training."""
     sentences = [*drift.texts.words(hidden=options.redact)]
     if drift.outside:
         columns = [f"{name} {count:,}" for name, count in sorted(drift.outside.items(), key=lambda item: -item[1])]

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from addml.arrow import are_blank, as_text, first_of, is_text, plain, taken
+from addml.arrow import are_blank, as_text, first_true, is_text, look_up, plain
 from addml.preprocessing.numbers import HALF, RARE, CellError, Column, rarity, read_numbers
 from addml.text import shortened
 
@@ -105,7 +105,7 @@ class CategoryColumn(Column):
         """The codes; values of other types are read as text."""
         column = plain(column)
         if pa.types.is_dictionary(column.type):
-            return taken(column, self.read(column.dictionary), self.gap)
+            return look_up(column, self.read(column.dictionary), self.gap)
         try:
             text = as_text(column)
         except pa.ArrowException as error:
@@ -177,7 +177,7 @@ class BooleanColumn(Column):
         has_words = is_text(column.type) or pa.types.is_dictionary(column.type)
         values = _parse_booleans(as_text(column)) if has_words else read_numbers(column, self.name, None)
         wrong = ~((values == 0) | (values == 1) | np.isnan(values))
-        if (row := first_of(wrong)) is not None:
+        if (row := first_true(wrong)) is not None:
             problem = f"is {shortened(repr(column[row].as_py()))}, but its values were true or false in training"
             raise CellError(self.name, row + 1, f"{problem}; correct it or leave it empty")
         return values

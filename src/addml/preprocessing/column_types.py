@@ -21,7 +21,7 @@ EMPTY = "empty: no row has a value"
 
 
 @dataclass(frozen=True)
-class Kept:
+class LearnedColumn:
     """A column to learn from, with a fingerprint that its copies share, and notes for the user."""
 
     column: Column
@@ -29,7 +29,7 @@ class Kept:
     notes: list[str] = field(default_factory=list)
 
 
-Decision = Kept | str  # the column, or why it is dropped
+Decision = LearnedColumn | str  # the column, or why it is dropped
 
 
 def fit_column(name: str, column: pa.ChunkedArray) -> Decision:
@@ -62,20 +62,22 @@ def _numbers(name: str, values: np.ndarray, written: arrow.NumberFormat | None =
         return f"constant: {values[0]:g} in every row"
     if (reason := identifier_numbers(name, values)) is not None:
         return reason
-    return Kept(NumberColumn(name, QuantileBins.fit(values), written, texts / len(values)), _fingerprint(values))
+    return LearnedColumn(
+        NumberColumn(name, QuantileBins.fit(values), written, texts / len(values)), _fingerprint(values)
+    )
 
 
 def _booleans(name: str, values: np.ndarray) -> Decision:
     falses, trues = (int(np.count_nonzero(values == value)) for value in (0, 1))
     if len(values) in (falses, trues):
         return f"constant: {'true' if trues else 'false'} in every row"
-    return Kept(BooleanColumn(name, falses, trues, len(values) - falses - trues), _fingerprint(values))
+    return LearnedColumn(BooleanColumn(name, falses, trues, len(values) - falses - trues), _fingerprint(values))
 
 
 def _dates(days: np.ndarray, column: DateColumn, *notes: str) -> Decision:
     if (days == days[0]).all():
         return f"constant: {column.format(days[0])} in every row"
-    return Kept(column, _fingerprint(days), list(notes))
+    return LearnedColumn(column, _fingerprint(days), list(notes))
 
 
 def _texts(name: str, texts: DistinctTexts) -> Decision:
@@ -84,7 +86,7 @@ def _texts(name: str, texts: DistinctTexts) -> Decision:
     is_numeric = not arrow.are_codes(texts.values) and arrow.number_format(texts.sample()) is not None
     if is_numeric and (number_format := arrow.number_format(texts.values)) is not None:
         decision = _numbers_in_text(name, texts, number_format)
-        if isinstance(decision, Kept):
+        if isinstance(decision, LearnedColumn):
             decision.notes.append(f"column {name!r} is text that reads as numbers ({example})")
         return decision
     if (date_format := arrow.date_format(texts.values, texts.counts)) is not None:
@@ -120,7 +122,7 @@ def _categories(name: str, texts: DistinctTexts) -> Decision:
         return reason
     column = CategoryColumn.fit(name, texts.values.to_pylist(), texts.counts, texts.gaps)
     codes = np.ascontiguousarray(texts.codes, np.int64)  # in order of first occurrence, so copies have the same codes
-    return Kept(column, hashlib.blake2b(codes.tobytes(), digest_size=16).digest())
+    return LearnedColumn(column, hashlib.blake2b(codes.tobytes(), digest_size=16).digest())
 
 
 SAMPLE = 1000  # distinct texts that are examined closely
@@ -263,7 +265,7 @@ def _fingerprint(values: np.ndarray) -> float:
     return float(abs(shape) + weights[1] @ present)
 
 
-def find_copies(table: pa.Table, kept: Mapping[str, Kept]) -> dict[str, str]:
+def find_copies(table: pa.Table, kept: Mapping[str, LearnedColumn]) -> dict[str, str]:
     """Copy -> original: numbers up to scale and shift, categories up to the names of their levels."""
 
     def read(name: str) -> np.ndarray:

@@ -97,7 +97,7 @@ class Groups:
         names = ("low", "middle", "high")
         return [replace(one, **dict(zip(names, limits_of.get(one.column, ()), strict=False))) for one in profiles]
 
-    def to_have_references(self) -> np.ndarray:
+    def groups_with_references(self) -> np.ndarray:
         """The groups with enough rows for references of their own; only the largest if there are many."""
         largest = np.argsort(-self.rows, kind="stable")[:OWN_MOST]
         return np.sort(largest[self.rows[largest] >= OWN_LEAST])

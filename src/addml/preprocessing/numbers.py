@@ -219,13 +219,13 @@ def read_numbers(column: pa.Array, name: str, written: NumberFormat | None) -> n
 def _read_dictionary(column: pa.DictionaryArray, read: Callable[[pa.Array], np.ndarray]) -> np.ndarray:
     """Read each entry once for all rows; if one is wrong, read all rows, so that the error names the row."""
     try:
-        return arrow.taken(column, read(column.dictionary).astype(np.float64), np.nan)
+        return arrow.look_up(column, read(column.dictionary).astype(np.float64), np.nan)
     except ValueError:
         return read(column.dictionary_decode())
 
 
 def refuse_infinity(values: np.ndarray, name: str) -> None:
-    if (row := arrow.first_of(np.isinf(values))) is not None:
+    if (row := arrow.first_true(np.isinf(values))) is not None:
         raise CellError(name, row + 1, f"is {values[row]}; leave it empty or give a finite number")
 
 
@@ -311,7 +311,7 @@ class DateColumn(Column):
         missing = np.isnan(days)
         if self.slips or not missing.any():
             return days
-        if (row := arrow.first_of(missing & ~arrow.are_blank(column))) is not None:
+        if (row := arrow.first_true(missing & ~arrow.are_blank(column))) is not None:
             value, form = shortened(repr(column[row].as_py())), self.form or "ISO 8601"
             problem = f"is {value}, but all its values were dates in training ({form})"
             raise CellError(self.name, row + 1, f"{problem}; correct it or leave it empty")

@@ -222,7 +222,6 @@ def _figure(width: float = WIDTH, height: float = HEIGHT, rows: int = 1, columns
 
 
 def _series(track: Track, threshold: float) -> Figure:
-    """The scores and some channels of a series, with its events shaded."""
     panels, last = [("score", track.scores), *track.channels], len(track.scores) - 1
     has_entities = len(track.entities) > 1
     x = np.arange(last + 1) if has_entities or track.when is None else track.when

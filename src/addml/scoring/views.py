@@ -173,7 +173,7 @@ def stride(references: int) -> int:
     return -(-references // EMBEDDED)
 
 
-def embedded_places(references: int) -> range:
+def embedded_indices(references: int) -> range:
     return range(0, references, stride(references))
 
 

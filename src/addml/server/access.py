@@ -86,7 +86,6 @@ class Guard:
             self.record(scope, status, time.perf_counter() - started)
 
     def _intercept(self, request: Request) -> Response | None:
-        """A redirect or a refusal; None if the app may answer the request."""
         root = request.scope.get("root_path", "")
         path = request.scope["path"].removeprefix(root)  # request.url depends on the Host header
         if path in PUBLIC_PATHS:

@@ -29,7 +29,7 @@ from addml.io.image_folder import SUFFIXES as IMAGE_SUFFIXES
 from addml.io.image_folder import ZIP
 from addml.io.read import NAMED
 from addml.io.source import COMPRESSION_NAMES
-from addml.pipeline.options import Options, check, is_list, names_file, options_of, parse
+from addml.pipeline.options import Options, check, is_known_file, is_list, options_of, parse
 from addml.server import Limits, RefusedError
 from addml.server.job import GRACE, MODEL
 from addml.server.models import Models
@@ -299,7 +299,7 @@ def _values(options: Iterable[tuple[str, str]], command: str) -> dict[str, Any]:
             raise RefusedError(f"there is no option {name!r}.{hint} Options of this job: {', '.join(allowed)}")
         if name in values and not is_list(name):
             raise RefusedError(f"{name} is given twice; give it once")
-        if name in ("known_normal", "known_anomalies") and names_file(value):
+        if name in ("known_normal", "known_anomalies") and is_known_file(value):
             raise RefusedError(f"{name}={value}: give row numbers or ids, not a file")
         values[name] = [*values.get(name, []), value] if is_list(name) else value
     return values

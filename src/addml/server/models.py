@@ -25,7 +25,7 @@ from addml.io.read import csv_columns, open_batches
 from addml.io.source import Origin
 from addml.io.values import shaped, table_from_rows
 from addml.model import Model
-from addml.pipeline.batches import drift_of, features_of, reasons_for, scores_of, scoring_place
+from addml.pipeline.batches import drift_of, features_of, reasons_for, scores_of, scoring_device
 from addml.pipeline.options import Options
 from addml.pipeline.ranking import highest
 from addml.pipeline.run import info, load_model
@@ -103,7 +103,7 @@ class Models(dict[str, ServedModel]):
             modified, metadata = _modification_times(folder), info(str(folder))
             options = Options(device=self.device, model=str(folder))
             model = load_model(options, TABLE) if metadata["noun"] == "row" else None
-            device = "cpu" if model is None else scoring_place(options, model)[0]
+            device = "cpu" if model is None else scoring_device(options, model)[0]
             served = ServedModel(name, folder, metadata, model, device, model_file.digest(folder), modified)
             if modified == _modification_times(folder):
                 return served
