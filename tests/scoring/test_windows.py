@@ -191,3 +191,10 @@ def test_the_shape_metric_of_equal_windows_is_finite():
     metric = ShapeMetric.fit(windows, np.random.default_rng(0))
     assert np.isfinite(metric.mapped(windows)[0]).all()
     assert np.isfinite(metric.mapped(np.full((2, 20), 1e6, np.float32))[0]).all()
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_an_accelerator_gives_the_same_scores(channels):
+    model = ADDML(window=Window(WINDOW), epochs=1, members=2, random_state=0).fit(waves(channels=channels)).model_
+    rows = model.vectorizer.read(waves(100, seed=1, channels=channels))
+    np.testing.assert_allclose(model.scores(rows, "cpu:0", 1), model.scores(rows, "cpu", 1), rtol=1e-3, atol=1e-3)
