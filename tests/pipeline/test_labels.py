@@ -43,7 +43,7 @@ def test_rows_that_are_known_come_first(table):
     by_number = answers(known_anomalies=("3",))
     drawn = {tuple(draw(table.to_batches(max_chunksize=4), 2, seed, by_number.is_known)[1]) for seed in range(40)}
     assert all(2 in places for places in drawn)
-    assert {place for places in drawn for place in places} == set(range(6))  # the others as ever
+    assert {place for places in drawn for place in places} == set(range(6))  # the others are drawn as before
 
 
 def test_labels_go_to_the_rows_that_were_drawn(table):

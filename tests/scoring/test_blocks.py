@@ -63,6 +63,15 @@ def test_a_call_holds_few_blocks_of_wide_rows(columns, blocks):
     assert len(calls) == 32 // blocks
 
 
+@pytest.mark.parametrize(("columns", "most"), [(32, CHUNK), (2**14, 32), (2**20, 1)])
+def test_a_call_holds_few_large_rows_if_each_is_a_block(columns, most):
+    """So that photographs are shared by the threads, and their patches fit into memory."""
+    rows, calls = MemoryRows(np.ones((CHUNK, 1), np.float32)), []
+    large = SimpleNamespace(shape=(CHUNK, columns), slice=rows.slice)
+    in_blocks(large, lambda x, rows: (calls.append(len(x)), x[..., :1])[1], lambda rows, block: None, "cpu", 1, 1)
+    assert set(calls) == {most}
+
+
 def test_what_pads_a_block_is_zero():
     blocks = []
     rows = MemoryRows(np.ones((3, 2), np.float32))

@@ -121,6 +121,7 @@ PIXELS = {"cpu": 2**18, "accelerator": 2**28}  # per block of images
 LEAST_IMAGES = 8
 ROWS_PER_CALL = {"cpu": 8192, "accelerator": 16384}  # in a stack: with few calls, threads seldom wait for each other
 NUMBERS_PER_CALL = {"cpu": 2**23, "accelerator": 2**28}  # fewer rows if they are large
+NUMBERS_OF_SINGLES = 2**19  # the same for blocks of one row: the patches of a photograph have many more numbers
 
 
 def check_at_once(at_once: Any) -> None:
@@ -151,7 +152,8 @@ def in_blocks(
     """
     kind = "cpu" if device == "cpu" else "accelerator"
     block = block or BLOCK[kind]
-    most = min(ROWS_PER_CALL[kind], NUMBERS_PER_CALL[kind] // max(1, math.prod(rows.shape[1:])))
+    numbers = NUMBERS_PER_CALL[kind] if block > 1 else NUMBERS_OF_SINGLES
+    most = min(ROWS_PER_CALL[kind], numbers // max(1, math.prod(rows.shape[1:])))
     size = block * max(1, most // block)
 
     def work(stack: int) -> None:

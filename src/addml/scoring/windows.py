@@ -93,7 +93,7 @@ class ShapeMetric(NamedTuple):
         return metric._replace(shrink=(vectors / np.sqrt(variance)).astype(np.float32))
 
     def mapped(self, x: Array, *, singly: bool = True) -> tuple[Array, None]:
-        """Windows (b, d) in the space where the metric is Euclidean. Every window has products of its own."""
+        """Windows (b, d) in the space where the metric is Euclidean, always one window per product."""
         y = _compressed(x)
         for layer in (self.first, self.second):
             y = _convolved(y, layer)
